@@ -180,7 +180,7 @@ int main(int argc, char** argv) {
     techniques.Siblings("q, k, v", rows, {kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim});
     techniques.Siblings("gate, up", rows, {kInner, kInner});
   }
-  for (const auto [context, rows] : {std::pair{2047, 1}, {0, 512}, {1536, 512}}) techniques.Attention(context, rows);
+  for (const auto& [context, rows] : {std::pair{2047, 1}, {0, 512}, {1536, 512}}) techniques.Attention(context, rows);
   nlohmann::json out;
   for (const Row& row : techniques.rows)
     out.push_back({{"operation", row.name},

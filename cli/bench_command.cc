@@ -64,6 +64,8 @@ absl::StatusOr<Bench> Check(const BenchOptions& o) {
   BATON_ASSIGN_OR_RETURN(std::vector<double> percentiles, load::ParsePercentiles(o.metric_percentiles));
   BATON_ASSIGN_OR_RETURN(std::vector<LoadPoint> points, load::PointsOf(o));
   BATON_ASSIGN_OR_RETURN(std::vector<load::SaveWish> save_as, load::ParseSaveAs(o.save_as));
+  for (const std::string& text : o.kill) BATON_RETURN_IF_ERROR(load::ParseKill(text).status());
+  for (const std::string& text : o.at) BATON_RETURN_IF_ERROR(load::ParseCommand(text).status());
   return Bench{o, goal, std::move(percentiles), std::move(points), std::move(save_as)};
 }
 
@@ -139,9 +141,9 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
 // Every load on every server, in turns: what the machine does meanwhile hits them alike.
 absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
   const BenchOptions& o = bench.options;
-  BATON_ASSIGN_OR_RETURN(std::vector<BenchTarget> targets, FindTargets(o));
-  BenchOptions drawn = o;
+  BenchOptions drawn = o;  // a broken file is said before a server is looked for
   BATON_ASSIGN_OR_RETURN(std::vector<load::Prompt> prompts, load::MakePrompts(drawn));
+  BATON_ASSIGN_OR_RETURN(std::vector<BenchTarget> targets, FindTargets(o));
   for (const BenchTarget& target : targets) WarmUp(target, prompts, bench);
   BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));
   std::vector<Measured> out;

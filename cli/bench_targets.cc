@@ -105,12 +105,16 @@ absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
   }
   if (!o.base_url.empty())
     return absl::InvalidArgumentError("--compare and --base-url both name servers: leave one out");
+  std::vector<std::pair<std::string, std::string>> named;
   for (const std::string& one : o.compare) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
-    const bool again = std::ranges::any_of(out, [&](const BenchTarget& t) { return t.name == parts.first; });
+    const bool again = std::ranges::any_of(named, [&](const auto& other) { return other.first == parts.first; });
     if (parts.first.empty() || parts.second.empty() || again)
       return absl::InvalidArgumentError(StrCat("--compare: \"", one, "\" is not NAME=URL with a name of its own"));
-    BATON_ASSIGN_OR_RETURN(BenchTarget target, TargetAt(parts.first, parts.second, o));
+    named.push_back(parts);
+  }
+  for (const auto& [name, url] : named) {
+    BATON_ASSIGN_OR_RETURN(BenchTarget target, TargetAt(name, url, o));
     out.push_back(std::move(target));
   }
   return out;

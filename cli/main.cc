@@ -30,6 +30,21 @@ std::vector<std::string> NamesOf(const CLI::App& command, bool variables) {
   return names;
 }
 
+/// " (a flag of baton serve and baton worker)"; empty: nobody has it.
+std::string WhoHas(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::vector<std::string> names = NamesOf(*command, false);
+    if (!command->get_group().empty() && std::ranges::count(names, name) > 0)
+      commands.push_back("baton " + command->get_name());
+  }
+  if (commands.empty()) return "";
+  const std::string last = commands.back();
+  commands.pop_back();
+  return StrCat(" (--", name, " is a flag of ", absl::StrJoin(commands, ", "), commands.empty() ? "" : " and ", last,
+                ")");
+}
+
 /// One line: what is wrong with the command line, and what was probably meant.
 int FailParse(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
@@ -40,9 +55,13 @@ int FailParse(const CLI::App& app, const CLI::ParseError& error) {
     for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
     message = StrCat("No command is called ", left[0], DidYouMean(left[0], commands, ""));
   }
+  if (!given.empty() && !left.empty())
+    message = StrCat("baton ", given[0]->get_name(), " does not take ", absl::StrJoin(left, " "));
   for (const std::string& one : left) {
-    if (one.starts_with("--"))
-      message += DidYouMean(one.substr(2, one.find('=') - 2), NamesOf(given.empty() ? app : *given[0], false), "--");
+    if (!one.starts_with("--")) continue;
+    const std::string name = one.substr(2, one.find('=') - 2);
+    const std::string meant = DidYouMean(name, NamesOf(given.empty() ? app : *given[0], false), "--");
+    message += meant.empty() ? WhoHas(app, name) : meant;
   }
   return FailUsage(absl::InvalidArgumentError(
       StrCat(message, ". `baton", given.empty() ? "" : " " + given[0]->get_name(), " --help` says what there is")));

@@ -114,6 +114,11 @@ const char* StateColour(const std::string& state) {
 
 using Lines = std::vector<std::string>;
 
+/// Columns stand closer in a terminal of 80.
+bool IsNarrow(const FrameLook& look) { return look.columns < 92; }
+/// Of a cell with a time.
+int TimeWidth(const FrameLook& look) { return IsNarrow(look) ? -8 : -10; }
+
 void AddHead(const TopModel& m, const FrameLook& look, const std::string& note, Lines& out) {
   Line head(look);
   head.Cell("Baton", 0, kBold).Space().Cell(m.server()).Space().Cell(m.status, 0, StateColour(m.status));
@@ -150,30 +155,32 @@ void AddHead(const TopModel& m, const FrameLook& look, const std::string& note, 
 
 void AddWorkers(const TopModel& m, const FrameLook& look, Lines& out) {
   out.push_back("");
+  const bool narrow = IsNarrow(look);
+  const int name = narrow ? 14 : 16, role = narrow ? 8 : 9, step = narrow ? -8 : -9, drawn = narrow ? -7 : -8;
   Line title(look);
-  title.Cell("WORKER", 16, kDim)
-      .Cell("ROLE", 9, kDim)
+  title.Cell("WORKER", name, kDim)
+      .Cell("ROLE", role, kDim)
       .Cell("STATE", 10, kDim)
       .Cell("RUN", -4, kDim)
       .Cell("WAIT", -5, kDim);
-  title.Cell("STEP", -9, kDim).Cell("PROMPT/s", -9, kDim).Cell("OUT/s", -8, kDim).Space().Cell("KV", 0, kDim);
+  title.Cell("STEP", step, kDim).Cell("PROMPT/s", -9, kDim).Cell("OUT/s", drawn, kDim).Space().Cell("KV", 0, kDim);
   out.push_back(title.Text());
   for (const TopWorker& w : m.workers) {
     Line line(look);
-    line.Cell(w.name, 16, kBold).Cell(w.role, 9).Cell(w.state, 10, StateColour(w.state));
+    line.Cell(w.name, name, kBold).Cell(w.role, role).Cell(w.state, 10, StateColour(w.state));
     if (w.kv_blocks == 0) {
       const std::string words = w.phase.empty() ? w.detail : absl::StrFormat("%s %.0f %%", w.phase, 100 * w.progress);
       out.push_back(line.Cell(words, 0, kYellow).Text());
       continue;
     }
     line.Cell(StrCat(w.running), -4).Cell(StrCat(w.waiting), -5, w.waiting > 0 ? kYellow : nullptr);
-    line.Cell(w.step_ms ? Ms(*w.step_ms) : "-", -9).Cell(Rate(w.prompt_tokens_per_s), -9);
-    line.Cell(Rate(w.generation_tokens_per_s), -8).Space();
+    line.Cell(w.step_ms ? Ms(*w.step_ms) : "-", step).Cell(Rate(w.prompt_tokens_per_s), -9);
+    line.Cell(Rate(w.generation_tokens_per_s), drawn).Space();
     const double blocks = static_cast<double>(w.kv_blocks), used = static_cast<double>(w.kv_used) / blocks;
     line.Bar({{used, kBlue},
               {static_cast<double>(w.kv_reserved) / blocks, kYellow},
               {static_cast<double>(w.kv_cached) / blocks, kDim}},
-             std::clamp(look.columns - 80, 4, 40));
+             std::clamp(look.columns - (narrow ? 76 : 80), 4, 40));
     out.push_back(line.Cell(absl::StrFormat("%5.1f %%", 100 * used), -8).Text());
   }
 }
@@ -200,14 +207,15 @@ void AddRequests(const TopModel& m, const FrameLook& look, size_t most, Lines& o
   if (requests.empty()) return;
   out.push_back("");
   Line title(look);
-  title.Cell("UNDER WAY", 14, kDim).Cell("STAGE", 12, kDim).Cell("FOR", -10, kDim).Cell("AGE", -10, kDim);
+  const int time = TimeWidth(look);
+  title.Cell("UNDER WAY", 14, kDim).Cell("STAGE", 12, kDim).Cell("FOR", time, kDim).Cell("AGE", time, kDim);
   title.Cell("PROMPT", -8, kDim).Cell("OUT", -7, kDim).Space().Cell("WHERE", 0, kDim);
   out.push_back(title.Text());
   for (size_t i = 0; i < std::min(most, requests.size()); ++i) {
     const TopRequest& r = requests[i];
     Line line(look);
     line.Cell(r.id.substr(0, 12), 14).Cell(r.stage, 12, r.stage == "waiting" ? kYellow : kGreen);
-    line.Cell(Ms(std::max(0.0, m.time() - r.stage_since)), -10).Cell(Ms(std::max(0.0, m.time() - r.began)), -10);
+    line.Cell(Ms(std::max(0.0, m.time() - r.stage_since)), time).Cell(Ms(std::max(0.0, m.time() - r.began)), time);
     line.Cell(StrCat(r.prompt_tokens), -8).Cell(StrCat(r.tokens), -7).Space();
     out.push_back(line.Cell(Way(r.prefill_worker, r.worker, look)).Text());
   }
@@ -220,21 +228,25 @@ void AddFinished(const TopModel& m, const FrameLook& look, size_t most, Lines& o
   if (m.finished().empty()) return;
   out.push_back("");
   Line title(look);
-  title.Cell("FINISHED", 14, kDim).Cell("END", 9, kDim).Cell("TOTAL", -10, kDim).Cell("FIRST", -10, kDim);
-  title.Cell("QUEUE", -10, kDim).Cell("PREFILL", -10, kDim).Cell("TRANSFER", -10, kDim).Cell("DECODE", -10, kDim);
+  const int time = TimeWidth(look), id = IsNarrow(look) ? 13 : 14, transfer = std::min(time, -9);
+  title.Cell("FINISHED", id, kDim).Cell("END", 9, kDim).Cell("TOTAL", time, kDim).Cell("FIRST", time, kDim);
+  title.Cell("QUEUE", time, kDim)
+      .Cell("PREFILL", time, kDim)
+      .Cell("TRANSFER", transfer, kDim)
+      .Cell("DECODE", time, kDim);
   out.push_back(title.Space().Cell("TOKENS", 0, kDim).Text());
   size_t shown = 0;
   for (auto f = m.finished().rbegin(); f != m.finished().rend() && shown < most; ++f, ++shown) {
     const bool bad = f->reason == "error" || f->reason == "refused";
     Line line(look);
-    line.Cell(f->request.id.substr(0, 12), 14).Cell(f->reason, 9, bad ? kRed : nullptr).Cell(Ms(f->total_ms), -10);
+    line.Cell(f->request.id.substr(0, 12), id).Cell(f->reason, 9, bad ? kRed : nullptr).Cell(Ms(f->total_ms), time);
     if (bad) {
       out.push_back(line.Space().Cell(f->error, 0, kRed).Text());
       continue;
     }
     const auto& s = f->stages_ms;
-    line.Cell(Ms(f->first_token_ms), -10).Cell(Ms(s[0] + s[3]), -10).Cell(Ms(s[1]), -10).Cell(Ms(s[2]), -10);
-    line.Cell(Ms(s[5]), -10).Space();
+    line.Cell(Ms(f->first_token_ms), time).Cell(Ms(s[0] + s[3]), time).Cell(Ms(s[1]), time).Cell(Ms(s[2]), transfer);
+    line.Cell(Ms(s[5]), time).Space();
     out.push_back(line.Cell(StrCat(f->request.prompt_tokens, "+", f->request.tokens)).Text());
   }
 }

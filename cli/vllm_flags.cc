@@ -112,13 +112,42 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"additional-config", kOne, "", "{}", "it is for other platforms"},
 });
 
-// Values of our own flags that have another name there: {flag, theirs, ours}; ours empty: the default.
-constexpr std::array<std::array<std::string_view, 3>, 6> kValues = {{{"dtype", "float", "float32"},
-                                                                     {"device", "auto", ""},
-                                                                     {"load-format", "safetensors", "auto"},
-                                                                     {"load-format", "gguf", "auto"},
-                                                                     {"distributed-executor-backend", "uni", ""},
-                                                                     {"kv-cache-dtype", "fp8_e4m3", "fp8"}}};
+constexpr std::string_view kCounted = "nothing is tokenized here: lengths are those that the server counted";
+constexpr std::string_view kDrawn = "--html FILE draws tokens per second over time, and how times are distributed";
+
+// Flags of its load generator that `baton bench` does not have.
+constexpr std::array kBenchFlags = std::to_array<VllmFlag>({
+    {"tokenizer", kOne, "", "*", kCounted},
+    {"tokenizer-mode", kOne, "", "*", kCounted},
+    {"skip-tokenizer-init", kNone, "", "*", kCounted},
+    {"trust-remote-code", kNone, "", "*", "no code of a model is loaded"},
+    {"use-beam-search", kNone, "", "", "--extra-body '{\"use_beam_search\": true, \"n\": 4}' asks for it"},
+    {"logprobs", kOne, "", "", "--extra-body '{\"logprobs\": 5}' asks for them"},
+    {"chat-template-kwargs", kOne, "", "", "--extra-body '{\"chat_template_kwargs\": {…}}' passes them on"},
+    {"probe-request-rate", kOne, "", "0 0.0", "no probes are sent beside the load"},
+    {"profile", kNone, "", "", "Baton has no /start_profile: the report has the server's stages"},
+    {"plot-timeline", kNone, "", "", kDrawn},
+    {"timeline-itl-thresholds", kMany, "", "", kDrawn},
+    {"plot-dataset-stats", kNone, "", "", kDrawn},
+    {"lora-modules", kMany, "", "", kLora},
+    {"lora-assignment", kOne, "", "", kLora},
+});
+
+// A value of our own flags that has another name there.
+struct ValueName {
+  std::string_view flag, theirs, ours;  ///< ours empty: the default
+  std::string_view why{};               ///< what is told of it
+};
+constexpr std::string_view kHalf =
+    "nothing is computed in float16: weights of it are computed in what --dtype auto chooses, bfloat16 or float32";
+constexpr std::array kValues = std::to_array<ValueName>({{"dtype", "float", "float32"},
+                                                         {"dtype", "half", "", kHalf},
+                                                         {"dtype", "float16", "", kHalf},
+                                                         {"device", "auto", ""},
+                                                         {"load-format", "safetensors", "auto"},
+                                                         {"load-format", "gguf", "auto"},
+                                                         {"distributed-executor-backend", "uni", ""},
+                                                         {"kv-cache-dtype", "fp8_e4m3", "fp8"}});
 
 bool Lists(std::string_view values, std::string_view value) {
   if (values == "*") return true;
@@ -177,10 +206,12 @@ absl::Status Translate(const VllmFlag& flag, const Given& given, std::vector<std
 }
 
 // One of our own flags whose value has another name there; false: left as it is.
-bool TranslateValue(const Given& given, std::vector<std::string>& out) {
-  for (const auto& [name, theirs, ours] : kValues) {
-    if (given.name != name || given.values.size() != 1 || given.values[0] != theirs) continue;
-    if (!ours.empty()) out.push_back(StrCat("--", name, "=", ours));
+bool TranslateValue(const Given& given, std::vector<std::string>& out, std::vector<std::string>& notes) {
+  for (const ValueName& value : kValues) {
+    if (given.name != value.flag || given.values.size() != 1 || given.values[0] != value.theirs) continue;
+    if (!value.ours.empty()) out.push_back(StrCat("--", value.flag, "=", value.ours));
+    if (!value.why.empty())
+      notes.push_back(StrCat("--", value.flag, " ", value.theirs, " changes nothing: ", value.why));
     return true;
   }
   return false;
@@ -189,6 +220,7 @@ bool TranslateValue(const Given& given, std::vector<std::string>& out) {
 }  // namespace
 
 std::span<const VllmFlag> VllmFlags() { return kFlags; }
+std::span<const VllmFlag> VllmBenchFlags() { return kBenchFlags; }
 
 absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::string> words,
                                                             std::vector<std::string>& notes) {
@@ -196,7 +228,7 @@ absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::str
   const bool server = words[0] == "serve" || words[0] == "router" || words[0] == "worker";
   if (!server && words[0] != "bench") return words;
   for (std::string& word : words) word = WithDashes(std::move(word));
-  if (!server) return words;
+  const std::span<const VllmFlag> table = server ? VllmFlags() : VllmBenchFlags();
   std::vector<std::string> out;
   for (size_t at = 0; at < words.size();) {
     if (!words[at].starts_with("--")) {
@@ -204,12 +236,12 @@ absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::str
       continue;
     }
     const std::string name = words[at].substr(2, words[at].find('=') - 2);
-    const auto flag = std::ranges::find(kFlags, name, &VllmFlag::name);
+    const auto flag = std::ranges::find(table, name, &VllmFlag::name);
     const size_t begin = at;
-    const Given given = Take(words, at, flag == kFlags.end() ? kOne : flag->values);
-    if (flag != kFlags.end()) {
+    const Given given = Take(words, at, flag == table.end() ? kOne : flag->values);
+    if (flag != table.end()) {
       if (absl::Status status = Translate(*flag, given, out, notes); !status.ok()) return status;
-    } else if (!TranslateValue(given, out)) {
+    } else if (!server || !TranslateValue(given, out, notes)) {
       at = begin + 1;
       out.push_back(words[begin]);
     }

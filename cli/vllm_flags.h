@@ -23,10 +23,12 @@ struct VllmFlag {
 };
 
 std::span<const VllmFlag> VllmFlags();
+/// The same of `vllm bench serve` and `baton bench`.
+std::span<const VllmFlag> VllmBenchFlags();
 
 /// A command line, without the program's name, for the parser: `--a_b` is `--a-b`, flags of the table are replaced,
-/// dropped with a line in `notes`, or refused with the reason (InvalidArgument). Only of the commands that are servers;
-/// of `bench` the underscores only; others are left alone.
+/// dropped with a line in `notes`, or refused with the reason (InvalidArgument). Of the commands that are servers, and
+/// of `bench` with its own table; others are left alone.
 absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::string> arguments,
                                                             std::vector<std::string>& notes);
 

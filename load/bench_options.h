@@ -27,6 +27,7 @@ struct BenchOptions {
   double random_range_ratio = 0;
   int64_t prefix_repetition_prefix_len = 256, prefix_repetition_suffix_len = 256, prefix_repetition_num_prefixes = 10;
   int64_t prefix_repetition_output_len = 128;
+  int64_t sonnet_input_len = 550, sonnet_output_len = 150, sonnet_prefix_len = 200;
   int64_t sharegpt_output_len = 0, custom_output_len = 256, trace_block_size = 0;
   double trace_speed = 1;
   bool self_timed = true;
@@ -83,6 +84,7 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("dataset-name", c.dataset_name, "", "where prompts come from",
         OneOf({{"random"},
                {"prefix_repetition"},
+               {"sonnet", "made verse: lines that all prompts share, then lines of their own"},
                {"sharegpt", "conversations, JSON"},
                {"custom", "JSON lines with prompt or messages, and output_tokens"},
                {"mooncake", "JSON lines with timestamp, input_length, output_length, hash_ids"},
@@ -91,7 +93,7 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("dataset-path", c.dataset_path, "file", "of sharegpt, custom and the traces");
   field("num-prompts", c.num_prompts, "requests", "how many; of a trace, at most", Range(1, 10'000'000));
   field("seed", c.seed, "", "of prompts, arrivals and the requests' own seeds");
-  field("input-len", c.input_len, "tokens", "prompt length of random and prefix_repetition", AtLeast(0));
+  field("input-len", c.input_len, "tokens", "prompt length of random, prefix_repetition and sonnet", AtLeast(0));
   field("output-len", c.output_len, "tokens", "answer length of every dataset; 0: the dataset's", AtLeast(0));
   field("random-input-len", c.random_input_len, "tokens", "prompt length", AtLeast(1));
   field("random-output-len", c.random_output_len, "tokens", "answer length", AtLeast(1));
@@ -104,6 +106,9 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("prefix-repetition-suffix-len", c.prefix_repetition_suffix_len, "tokens", "own end", AtLeast(1));
   field("prefix-repetition-num-prefixes", c.prefix_repetition_num_prefixes, "", "how many beginnings", AtLeast(1));
   field("prefix-repetition-output-len", c.prefix_repetition_output_len, "tokens", "answer length", AtLeast(1));
+  field("sonnet-input-len", c.sonnet_input_len, "tokens", "prompt length", AtLeast(1));
+  field("sonnet-output-len", c.sonnet_output_len, "tokens", "answer length", AtLeast(1));
+  field("sonnet-prefix-len", c.sonnet_prefix_len, "tokens", "of the lines that all share", AtLeast(0));
   field("sharegpt-output-len", c.sharegpt_output_len, "tokens", "0: about the length of the file's answer", AtLeast(0));
   field("custom-output-len", c.custom_output_len, "tokens", "where a line does not say", AtLeast(1));
   field("trace-block-size", c.trace_block_size, "tokens", "per hash; 0: 512 of hash_ids, 1024 of bh", AtLeast(0));

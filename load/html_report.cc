@@ -32,7 +32,7 @@ circle.s0,.k0{fill:var(--c0);background:var(--c0)}circle.s1,.k1{fill:var(--c1);b
 circle.s3,.k3{fill:var(--c3);background:var(--c3)}circle.s4,.k4{fill:var(--c4);background:var(--c4)}circle.s5,.k5{fill:var(--c5);background:var(--c5)}
 circle.s6,.k6{fill:var(--c6);background:var(--c6)}circle.s7,.k7{fill:var(--c7);background:var(--c7)}
 .key{display:inline-block;width:11px;height:11px;border-radius:3px;margin:0 5px 0 12px}.bar{display:flex;height:22px;border-radius:4px;overflow:hidden;margin:4px 0 10px}
-.bar i{display:block}
+.bar i{display:block}.one{white-space:nowrap}
 )";
 
 std::string NameOf(const std::string& target, const LoadPoint& point) {
@@ -128,17 +128,20 @@ Plot Distribution(const char* title, const Statistics& values, int color) {
 
 std::string Bar(const char* which, const FirstToken& f) {
   const Stages& s = f.stages;
-  const std::pair<const char*, double> parts[] = {{"router", s.router + s.lost + s.reserve},
+  const std::pair<const char*, double> parts[] = {{"router", s.router},
+                                                  {"lost workers", s.lost},
+                                                  {"reserve", s.reserve},
                                                   {"queue", s.queue_prefill},
                                                   {"prefill", s.prefill},
                                                   {"network", s.network},
                                                   {"client's side", std::max(0.0, f.rest_ms())}};
   std::string keys, bar;
-  int color = 0;
+  int color = -1;
   for (const auto& [name, ms] : parts) {
-    keys += absl::StrFormat("<span class=\"key k%d\"></span>%s %.1f ms", color, name, ms);
-    bar +=
-        absl::StrFormat("<i class=k%d style=\"width:%.2f%%\"></i>", color++, f.ttft_ms > 0 ? 100 * ms / f.ttft_ms : 0);
+    ++color;
+    if (ms <= 0) continue;
+    keys += absl::StrFormat(" <span class=one><span class=\"key k%d\"></span>%s %.1f ms</span>", color, name, ms);
+    bar += absl::StrFormat("<i class=k%d style=\"width:%.2f%%\"></i>", color, f.ttft_ms > 0 ? 100 * ms / f.ttft_ms : 0);
   }
   return absl::StrFormat("<div class=soft>%s: TTFT %.1f ms of request %d%s</div><div class=bar>%s</div>", which,
                          f.ttft_ms, f.index, keys, bar);

@@ -22,6 +22,8 @@ constexpr std::array<std::string_view, 96> kWords = {
     "sound", "no",   "most",  "who",   "over",  "know", "water", "than",  "call", "first", "people", "may",
     "down",  "side", "been",  "now",   "find",  "any",  "new",   "work",  "part", "take",  "get",    "place"};
 
+constexpr int64_t kWordsOfALine = 8;
+
 uint64_t Mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -61,6 +63,22 @@ Prompt PrefixedPrompt(const BenchOptions& o, uint64_t index) {
   return prompt;
 }
 
+Prompt SonnetPrompt(const BenchOptions& o, uint64_t index) {
+  const int64_t tokens = o.input_len > 0 ? o.input_len : o.sonnet_input_len;
+  const int64_t shared = std::min(o.sonnet_prefix_len, tokens - 1);
+  return {.text = {},
+          .pieces = {{SharedPiece(o.seed, 0), shared}, {OwnPiece(o.seed, index), tokens - shared}},
+          .verse = true,
+          .tokens = tokens,
+          .output_tokens = o.sonnet_output_len};
+}
+
+struct Made {
+  std::string_view name;
+  Prompt (*make)(const BenchOptions& options, uint64_t index);
+};
+constexpr Made kMade[] = {{"random", RandomPrompt}, {"prefix_repetition", PrefixedPrompt}, {"sonnet", SonnetPrompt}};
+
 }  // namespace
 
 void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prompt) {
@@ -72,7 +90,8 @@ void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prom
     return;
   }
   for (int64_t i = 0; i < tokens; ++i) {
-    if (!prompt.text.empty()) prompt.text += ' ';
+    const bool new_line = prompt.verse && i % kWordsOfALine == 0;
+    if (!prompt.text.empty()) prompt.text += new_line ? '\n' : ' ';
     prompt.text += kWords[random() % kWords.size()];
   }
 }
@@ -94,10 +113,9 @@ absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options) {
         StrCat("--random-vocab-size ", options.random_vocab_size, ": chats are text; only completions take token ids"));
   }
   std::vector<Prompt> prompts;
-  if (options.dataset_name == "random" || options.dataset_name == "prefix_repetition") {
-    for (int64_t i = 0; i < options.num_prompts; ++i) {
-      prompts.push_back(options.dataset_name == "random" ? RandomPrompt(options, i) : PrefixedPrompt(options, i));
-    }
+  const auto made = std::ranges::find(kMade, options.dataset_name, &Made::name);
+  if (made != std::end(kMade)) {
+    for (int64_t i = 0; i < options.num_prompts; ++i) prompts.push_back(made->make(options, static_cast<uint64_t>(i)));
   } else {
     absl::StatusOr<std::vector<Prompt>> read = ReadPrompts(options);
     if (!read.ok()) return read.status();

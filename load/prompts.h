@@ -24,6 +24,7 @@ struct Prompt {
   std::vector<Piece> pieces{};   ///< of DrawPrompts: what comes behind the text
   std::vector<int32_t> ids{};    ///< in place of the text, completions only
   std::string messages{};        ///< a JSON array in place of the text, chats only
+  bool verse = false;            ///< its made text stands in lines
   int64_t tokens = 0;            ///< as wanted or recorded; 0: only the server knows
   int64_t output_tokens = 0;     ///< at least 1
   std::optional<Duration> at{};  ///< of a trace: when it came, from the first one on

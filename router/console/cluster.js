@@ -16,12 +16,12 @@ function workerTip(w) {
   return lines.join("\n");
 }
 
-function workerLine(w) {
+function workerLine(w, short) {
   if (w.state !== "ready" && w.state !== "draining") return w.phase ? `${w.phase} ${Math.round(100 * w.progress)} %` : w.state;
   const parts = [`${w.running ?? 0} run`];
   if (w.waiting) parts.push(`${w.waiting} wait`);
   const rate = w.role === "prefill" ? w.prompt_tokens_per_s : w.generation_tokens_per_s;
-  if (rate !== null && rate !== undefined) parts.push(`${count(rate)} tok/s`);
+  if (rate !== null && rate !== undefined && !(short && w.waiting)) parts.push(`${count(rate)} tok/s`);
   return (w.state === "draining" ? "drains · " : "") + parts.join(" · ");
 }
 
@@ -35,7 +35,7 @@ function box(w, x, y, width, height) {
     svg("rect", {x, y: y + 10, width: 4, height: height - 20, rx: 2, fill: tint}),
     svg("circle", {cx: x + width - 14, cy: y + 16, r: 4, fill: STATE_COLOURS[w.state] || "var(--queue)"}),
     svg("text", {x: x + 14, y: y + 20, class: "strong"}, w.name.length > 20 ? `${w.name.slice(0, 19)}…` : w.name),
-    svg("text", {x: x + 14, y: y + 36, class: "small"}, workerLine(w)),
+    svg("text", {x: x + 14, y: y + 36, class: "small"}, workerLine(w, width < 180)),
     svg("rect", {x: x + 14, y: y + height - 17, width: inner, height: 7, rx: 3.5, fill: "var(--free)"}),
     svg("rect", {x: x + 14, y: y + height - 17, width: Math.max(0, inner * Math.min(1, held)), height: 7, rx: 3.5, fill: "var(--cached)"}),
     svg("rect", {x: x + 14, y: y + height - 17, width: Math.max(share > 0 ? 3 : 0, inner * share), height: 7, rx: 3.5, fill: "var(--used)"}));
@@ -55,13 +55,14 @@ function wayOf(l, a, b, few, index) {
     svg("path", {d: curve(a, b), fill: "none", stroke: tint, "stroke-width": width, "stroke-opacity": moves ? .35 : .5, tip}),
   ];
   if (moves) out.push(svg("path", {d: curve(a, b), fill: "none", stroke: tint, "stroke-width": width + .5, "stroke-dasharray": "8 16", class: "flow", "stroke-linecap": "round", tip}));
+  const words = [];
   if (few) {
     // Ways that cross have their words at different parts of them.
     const t = few === 1 ? .5 : .3 + .4 * (index % 2), x = a.x + (b.x - a.x) * t, s = t * t * (3 - 2 * t), y = a.y + (b.y - a.y) * s;
-    out.push(svg("text", {x, y: y - 8, "text-anchor": "middle", class: "strong way"}, `${l.transport} ${gbs(l.self_test_gigabytes_per_second)}`));
-    out.push(svg("text", {x, y: y + 16, "text-anchor": "middle", class: "small way"}, moves ? `${bytes(l.bytes_per_s)}/s now` : "idle now"));
+    words.push(svg("text", {x, y: y - 8, "text-anchor": "middle", class: "strong way"}, `${l.transport} ${gbs(l.self_test_gigabytes_per_second)}`));
+    words.push(svg("text", {x, y: y + 16, "text-anchor": "middle", class: "small way"}, moves ? `${bytes(l.bytes_per_s)}/s now` : "idle now"));
   }
-  return out;
+  return [out, words];
 }
 
 function column(workers, x, width, height, gap, total) {
@@ -93,10 +94,14 @@ function drawCluster() {
     drawing.append(svg("path", {d: d1, fill: "none", stroke: "var(--router)", "stroke-width": 1.2, "stroke-opacity": busy ? .7 : .3, "stroke-dasharray": "2 4", tip: `${one.w.requests} requests of this router`}));
   }
   const ways = state.links.filter(l => p.has(l.from) && d.has(l.to));
+  const allWords = [];  // over all ways
   ways.forEach((l, i) => {
     const a = p.get(l.from), b = d.get(l.to);
-    drawing.append(...wayOf(l, {x: a.x + a.width, y: a.mid}, {x: b.x, y: b.mid}, !narrow && ways.length <= 4 ? ways.length : 0, i));
+    const [lines, words] = wayOf(l, {x: a.x + a.width, y: a.mid}, {x: b.x, y: b.mid}, !narrow && ways.length <= 4 ? ways.length : 0, i);
+    drawing.append(...lines);
+    allWords.push(...words);
   });
+  drawing.append(...allWords);
   drawing.append(svg("g", {tip: `${state.running} of at most ${state.max_running} requests, ${state.texts_queued} texts wait to be tokenized`},
     svg("rect", {...router, rx: 10, fill: "var(--soft)", stroke: "var(--line)"}),
     svg("text", {x: router.x + 14, y: router.y + 22, class: "strong"}, "router"),

@@ -110,7 +110,7 @@ function drawSteps() {
   sync(node, workers, () => el("div", {}, el("div", {class: "worker-line"}), el("div", {})));
   workers.forEach((w, i) => {
     const [line, holder] = node.children[i].children, samples = model.workers.get(w.name)?.samples || [];
-    line.replaceChildren(el("b", {}, w.name), el("span", {class: "muted"}, `${count(w.steps_per_s)} steps/s, the last ${ms(w.last_step_ms)} · ${w.prompt_tokens_per_s === null ? "" : `${count(w.prompt_tokens_per_s)} prompt + `}${count(w.generation_tokens_per_s)} drawn tok/s`));
+    line.replaceChildren(el("b", {}, w.name), el("span", {class: "muted"}, `${count(w.steps_per_s)} steps/s${w.last_step_ms > 0 ? `, the last ${ms(w.last_step_ms)}` : ""} · ${w.prompt_tokens_per_s === null ? "" : `${count(w.prompt_tokens_per_s)} prompt + `}${count(w.generation_tokens_per_s)} drawn tok/s`));
     holder.dataset.tip = `${w.name}, the last ${SAMPLES_KEPT} s`;
     const [pen, width] = canvasFor(holder, 0, 58, `${w.name}: tokens and time of its steps`);
     drawStrip(samples, pen, width, 58);

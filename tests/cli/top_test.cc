@@ -53,6 +53,12 @@ TEST(TopFrame, IsNeverWiderOrHigherThanTheScreen) {
   }
 }
 
+TEST(TopFrame, InATerminalOf80ColumnsEveryColumnIsThere) {
+  const std::string frame = Text(TopFrame(Recorded(), {.columns = 80, .rows = 24}));
+  for (const char* whole : {"0.1 %\n", "prefill-0 → decode-0\n", "DECODE  TOKENS\n", "20+36\n"})
+    EXPECT_NE(frame.find(whole), std::string::npos) << whole << "in\n" << frame;
+}
+
 TEST(TopFrame, WithoutUnicodeItIsAscii) {
   for (const char c : Text(TopFrame(Recorded(), {.unicode = false}))) ASSERT_GE(c, 0);
 }

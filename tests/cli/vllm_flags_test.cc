@@ -188,6 +188,34 @@ TEST(VllmFlags, NoRowOfTheTableIsAFlagOfOurOwnAndEveryOneHasAReason) {
   }
 }
 
+TEST(VllmFlags, HalfIsWhatAutoChoosesAndThatIsSaid) {
+  for (const std::string half : {"half", "float16"}) {
+    std::vector<std::string> notes;
+    const auto out = TranslateArguments({"serve", "m", "--dtype", half, "--seed", "1"}, notes);
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_THAT(*out, ElementsAre("serve", "m", "--seed", "1"));
+    EXPECT_THAT(notes, ElementsAre(HasSubstr(StrCat("--dtype ", half, " changes nothing: nothing is computed in"))));
+  }
+}
+
+TEST(VllmFlags, OfItsLoadGeneratorsFlagsWhatIsNotThereIsTakenOrRefusedWithAReason) {
+  std::vector<std::string> notes;
+  const auto out = TranslateArguments({"bench", "--tokenizer", "t", "--trust_remote_code", "--num_prompts", "3",
+                                       "--probe-request-rate=0", "--dtype", "float"},
+                                      notes);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_THAT(*out, ElementsAre("bench", "--num-prompts", "3", "--dtype", "float"))
+      << "a server's values are a server's";
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("--tokenizer changes nothing: nothing is tokenized"),
+                                 HasSubstr("--trust-remote-code"), HasSubstr("--probe-request-rate")));
+  for (const VllmFlag& row : VllmBenchFlags()) {
+    if (row.same == "*") continue;
+    const auto said = TranslateArguments({"bench", StrCat("--", row.name), "7"}, notes);
+    EXPECT_THAT(said.status().message(), HasSubstr(StrCat("--", row.name))) << row.name;
+    EXPECT_THAT(said.status().message(), HasSubstr(" is refused: ")) << row.name;
+  }
+}
+
 TEST(VllmFlags, ACommandLineOfTheirsBecomesOneOfOurs) {
   std::vector<std::string> notes;
   auto out = TranslateArguments(

@@ -44,6 +44,19 @@ TEST(HtmlReport, ARunWithoutAnAnswerIsAPageToo) {
   EXPECT_THAT(page, Not(HasSubstr("nan")));
 }
 
+TEST(HtmlReport, TimeOnLostWorkersIsNotTheRouters) {
+  Measured m = Steady("", {1, 0}, 0, 3, 40);
+  FirstToken first{.index = 2, .ttft_ms = 40, .stages = {.prefill = 10, .router = 1, .lost = 29}};
+  m.summary.median = m.summary.p99 = first;
+  const std::string page = HtmlPage({m}, {});
+  EXPECT_THAT(page, HasSubstr("router 1.0 ms"));
+  EXPECT_THAT(page, HasSubstr("lost workers 29.0 ms"));
+  EXPECT_THAT(page, Not(HasSubstr("reserve 0.0"))) << "what took no time is left out";
+  m.summary.median->stages.lost = 0;
+  m.summary.p99->stages.lost = 0;
+  EXPECT_THAT(HtmlPage({m}, {}), Not(HasSubstr("lost workers")));
+}
+
 TEST(HtmlReport, AFolderThatIsNotThereIsSaid) {
   EXPECT_THAT(std::string(WriteHtml({Steady("", {1, 0}, 0, 1, 1)}, {}, "no/such/folder/x.html").message()),
               HasSubstr("no/such/folder/x.html"));

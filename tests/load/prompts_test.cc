@@ -76,6 +76,28 @@ TEST(Prompts, PrefixRepetitionHasAsManyBeginningsAsAsked) {
   EXPECT_EQ(whole.size(), 40u);
 }
 
+TEST(Prompts, VerseStandsInLinesOfWhichAllPromptsShareTheFirst) {
+  BenchOptions o{.dataset_name = "sonnet", .num_prompts = 10};
+  const std::vector<Prompt> made = *MakePrompts(o);
+  std::set<std::string> beginnings, whole;
+  const auto words = [](std::string text) {
+    std::ranges::replace(text, '\n', ' ');
+    return Words(text);
+  };
+  for (const Prompt& p : made) {
+    EXPECT_EQ(words(p.text), 550);
+    EXPECT_EQ(p.output_tokens, 150);
+    EXPECT_EQ(std::ranges::count(p.text, '\n') + 1, 200 / 8 + (350 + 7) / 8);
+    const std::string shared = p.text.substr(0, p.text.find('\n', 800));
+    beginnings.insert(shared);
+    whole.insert(p.text);
+  }
+  EXPECT_EQ(beginnings.size(), 1u);
+  EXPECT_EQ(whole.size(), 10u);
+  o.sonnet_prefix_len = 1000;  // longer than the prompt
+  EXPECT_EQ(words(MakePrompts(o)->at(0).text), 550);
+}
+
 TEST_F(DatasetFile, AMooncakeTraceKeepsTimesLengthsAndSharedBlocks) {
   const auto got =
       Read("mooncake", R"({"timestamp": 500, "input_length": 1100, "output_length": 5, "hash_ids": [7, 8, 9]}
