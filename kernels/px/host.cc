@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "kernels/simt/device_memory.h"
-
 namespace baton::px {
 namespace {
 
@@ -12,10 +10,10 @@ using simt::CurrentBlock;
 using simt::CurrentThread;
 using simt::Warp;
 
+/// What lane `lane` of a meeting exchanges.
 template <typename T>
-T& Slot(Warp& w, int lane) {
-  static_assert(sizeof(T) <= simt::kSlotBytes);
-  return *reinterpret_cast<T*>(w.slots[lane].bytes);
+T& Exchanged(const Warp& w, int lane) {
+  return *static_cast<T*>(w.exchanged[lane]);
 }
 
 void Perform(simt::AsyncCopy& c) {
@@ -32,35 +30,23 @@ void NoteCopy(const simt::AsyncCopy& c) {
   if (c.valid) simt::NoteRead(c.src, static_cast<size_t>(c.bytes));
 }
 
-void CheckAligned(const void* p, size_t bytes, const char* what, Where where) {
-  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
-    CurrentBlock().Fail(std::string(what) + " of " + std::to_string(bytes) + " bytes at a misaligned address", where);
-}
-
-void CheckAddress(const void* p, size_t bytes, const char* what, Where where) {
-  CheckAligned(p, bytes, what, where);
-  bool of_device;
-  {
-    const simt::Unwatched emulator;
-    of_device = simt::KernelMayTouch(p, bytes);
-  }
-  if (!of_device) CurrentBlock().Fail(std::string(what) + " of memory that is not the device's", where);
-}
-
 struct MatrixExchange {
   uint16_t row[8];
-  uint32_t out[4];
+  uint32_t* out;  ///< four words
 };
 
 template <bool kTransposed>
 void DistributeMatrices(Block& block, Warp& w) {
+  const uint16_t* rows[32];
+  for (int lane = 0; lane < 32; ++lane) rows[lane] = Exchanged<MatrixExchange>(w, lane).row;
   for (int lane = 0; lane < 32; ++lane) {
     const int q = lane >> 2, t = lane & 3;
+    uint32_t* out = Exchanged<MatrixExchange>(w, lane).out;
     for (int j = 0; j < 4; ++j) {
-      auto at = [&](int r, int c) { return static_cast<uint32_t>(Slot<MatrixExchange>(w, 8 * j + r).row[c]); };
-      const uint32_t lo = kTransposed ? at(2 * t, q) : at(q, 2 * t);
-      const uint32_t hi = kTransposed ? at(2 * t + 1, q) : at(q, 2 * t + 1);
-      Slot<MatrixExchange>(w, lane).out[j] = lo | hi << 16;
+      const uint16_t* const* matrix = rows + 8 * j;
+      const uint32_t lo = kTransposed ? matrix[2 * t][q] : matrix[q][2 * t];
+      const uint32_t hi = kTransposed ? matrix[2 * t + 1][q] : matrix[q][2 * t + 1];
+      out[j] = lo | hi << 16;
     }
   }
   ++block.counters.ldmatrix;
@@ -72,30 +58,34 @@ void LoadMatrices(uint32_t (&r)[4], const void* row, Where where) {
   block.SharedOffset(row, 16, 16, "ldmatrix", where);
   CountShared(row, 16, where);
   simt::NoteRead(row, 16);
-  MatrixExchange in;
-  std::memcpy(in.row, row, 16);
-  const auto* out =
-      static_cast<const MatrixExchange*>(block.Meet(kFullMask, &in, sizeof(in), &DistributeMatrices<kTransposed>,
-                                                    kTransposed ? "ldmatrix.trans" : "ldmatrix", where));
-  for (int j = 0; j < 4; ++j) r[j] = out->out[j];
+  MatrixExchange exchange;
+  std::memcpy(exchange.row, row, 16);
+  exchange.out = r;
+  block.Meet(kFullMask, &exchange, &DistributeMatrices<kTransposed>, kTransposed ? "ldmatrix.trans" : "ldmatrix",
+             where);
 }
 
 struct MmaExchange {
-  uint32_t a[4], b[2];
-  float d[4];
+  const uint32_t* a;
+  uint32_t b[2];
+  float* d;  ///< changed in place
 };
 
 float DecodeBf16(uint32_t word, int i) { return Bf16BitsToFloat(word >> (16 * i) & 0xFFFFu); }
 float DecodeF16(uint32_t word, int i) { return F16BitsToFloat(word >> (16 * i) & 0xFFFFu); }
 float DecodeE4m3(uint32_t word, int i) { return E4m3BitsToFloat(word >> (8 * i) & 0xFFu); }
 
+/// Four columns side by side: the compiler's own vectors, whose every element is rounded as a float is.
+using F4 = float __attribute__((vector_size(16)));
+
 /// The fragment layout is the same for 16-bit (2 per register) and 8-bit (4 per register) elements.
 template <int kPerRegister, float (*kDecode)(uint32_t, int)>
 void WarpMma(Block& block, Warp& w) {
   constexpr int kDepth = 8 * kPerRegister;
-  float a[16][kDepth], b[kDepth][8];
+  float a[16][kDepth];
+  alignas(16) float b[kDepth][8];
   for (int lane = 0; lane < 32; ++lane) {
-    const MmaExchange& s = Slot<MmaExchange>(w, lane);
+    const MmaExchange& s = Exchanged<MmaExchange>(w, lane);
     const int g = lane >> 2, t = (lane & 3) * kPerRegister;
     for (int i = 0; i < kPerRegister; ++i) {
       a[g][t + i] = kDecode(s.a[0], i);
@@ -106,16 +96,20 @@ void WarpMma(Block& block, Warp& w) {
       b[t + i + kDepth / 2][g] = kDecode(s.b[1], i);
     }
   }
-  float product[16][8];
+  alignas(16) float product[16][8];
   for (int m = 0; m < 16; ++m) {
-    float sum[8] = {};
-    for (int k = 0; k < kDepth; ++k)
-      for (int n = 0; n < 8; ++n) sum[n] += a[m][k] * b[k][n];
-    for (int n = 0; n < 8; ++n) product[m][n] = sum[n];
+    F4 low = {}, high = {};
+    for (int k = 0; k < kDepth; ++k) {
+      const F4* row = reinterpret_cast<const F4*>(b[k]);
+      low += a[m][k] * row[0];
+      high += a[m][k] * row[1];
+    }
+    std::memcpy(product[m], &low, sizeof(low));
+    std::memcpy(product[m] + 4, &high, sizeof(high));
   }
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane >> 2, t = (lane & 3) * 2;
-    float* d = Slot<MmaExchange>(w, lane).d;
+    float* d = Exchanged<MmaExchange>(w, lane).d;
     for (int i = 0; i < 4; ++i) d[i] += product[g + 8 * (i >> 1)][t + (i & 1)];
   }
   ++block.counters.mma;
@@ -123,16 +117,8 @@ void WarpMma(Block& block, Warp& w) {
 
 void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, void (*combine)(Block&, Warp&),
          const char* operation, Where where) {
-  MmaExchange in;
-  for (int i = 0; i < 4; ++i) {
-    in.a[i] = a[i];
-    in.d[i] = d[i];
-  }
-  in.b[0] = b0;
-  in.b[1] = b1;
-  const auto* out =
-      static_cast<const MmaExchange*>(CurrentBlock().Meet(kFullMask, &in, sizeof(in), combine, operation, where));
-  for (int i = 0; i < 4; ++i) d[i] = out->d[i];
+  MmaExchange exchange{a, {b0, b1}, d};
+  CurrentBlock().Meet(kFullMask, &exchange, combine, operation, where);
 }
 
 struct ShuffleExchange {
@@ -143,10 +129,10 @@ template <bool kXor>
 void CombineShuffle(Block& block, Warp& w) {
   std::array<uint32_t, 32> values{};
   for (int l = 0; l < 32; ++l)
-    if (w.mask >> l & 1) values[l] = Slot<ShuffleExchange>(w, l).value;
+    if (w.mask >> l & 1) values[l] = Exchanged<ShuffleExchange>(w, l).value;
   for (int l = 0; l < 32; ++l) {
     if (!(w.mask >> l & 1)) continue;
-    ShuffleExchange& s = Slot<ShuffleExchange>(w, l);
+    ShuffleExchange& s = Exchanged<ShuffleExchange>(w, l);
     s.value = values[(kXor ? l ^ s.argument : s.argument) & 31];
   }
   ++block.counters.shuffles;
@@ -154,8 +140,9 @@ void CombineShuffle(Block& block, Warp& w) {
 void CombineBallot(Block& block, Warp& w) {
   uint32_t bits = 0;
   for (int l = 0; l < 32; ++l)
-    if ((w.mask >> l & 1) && Slot<uint32_t>(w, l) != 0) bits |= 1u << l;
-  for (int l = 0; l < 32; ++l) Slot<uint32_t>(w, l) = bits;
+    if ((w.mask >> l & 1) && Exchanged<uint32_t>(w, l) != 0) bits |= 1u << l;
+  for (int l = 0; l < 32; ++l)
+    if (w.mask >> l & 1) Exchanged<uint32_t>(w, l) = bits;
   ++block.counters.shuffles;
 }
 
@@ -163,11 +150,10 @@ uint32_t DoShuffle(bool by_xor, uint32_t value, int argument, uint32_t mask, Whe
   const int lane = CurrentThread().lane, source = (by_xor ? lane ^ argument : argument) & 31;
   if (!(mask >> source & 1))
     CurrentBlock().Fail("shuffle reads lane " + std::to_string(source) + ", which is not in the mask", where);
-  const ShuffleExchange in{value, argument};
-  return static_cast<const ShuffleExchange*>(
-             CurrentBlock().Meet(mask, &in, sizeof(in), by_xor ? &CombineShuffle<true> : &CombineShuffle<false>,
-                                 by_xor ? "shfl.bfly" : "shfl.idx", where))
-      ->value;
+  ShuffleExchange exchange{value, argument};
+  CurrentBlock().Meet(mask, &exchange, by_xor ? &CombineShuffle<true> : &CombineShuffle<false>,
+                      by_xor ? "shfl.bfly" : "shfl.idx", where);
+  return exchange.value;
 }
 
 bool DependencyIsMet(const void* block, uint64_t) { return static_cast<const Block*>(block)->dependency_met; }
@@ -184,7 +170,7 @@ void* DynamicShared(size_t bytes, Where where) {
 }
 
 void SyncWarp(uint32_t mask, Where where) {
-  if (!simt::SyncSites::LeftOut(where)) CurrentBlock().Meet(mask, nullptr, 0, nullptr, "__syncwarp", where, true);
+  if (!simt::SyncSites::LeftOut(where)) CurrentBlock().Meet(mask, nullptr, nullptr, "__syncwarp", where, true);
 }
 uint32_t ShuffleXorBits(uint32_t value, int lane_mask, uint32_t mask, Where where) {
   return DoShuffle(true, value, lane_mask, mask, where);
@@ -193,35 +179,32 @@ uint32_t ShuffleBits(uint32_t value, int source_lane, uint32_t mask, Where where
   return DoShuffle(false, value, source_lane, mask, where);
 }
 uint32_t Ballot(bool predicate, uint32_t mask, Where where) {
-  const uint32_t in = predicate ? 1 : 0;
-  return *static_cast<const uint32_t*>(
-      CurrentBlock().Meet(mask, &in, sizeof(in), &CombineBallot, "vote.ballot", where));
+  uint32_t exchanged = predicate ? 1 : 0;
+  CurrentBlock().Meet(mask, &exchanged, &CombineBallot, "vote.ballot", where);
+  return exchanged;
 }
 
-void CountGlobal(const void* p, size_t bytes, Where where) {
-  CheckAddress(p, bytes, "global access", where);
-  Block& block = CurrentBlock();
-  if (block.accesses == nullptr) return;
-  const simt::Unwatched emulator;
-  const simt::Thread& t = CurrentThread();
-  block.accesses->Global(t.warp, t.lane, reinterpret_cast<uint64_t>(p), static_cast<int>(bytes), where);
+void FailGlobal(const void* p, size_t bytes, const char* what, Where where) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    CurrentBlock().Fail(std::string(what) + " of " + std::to_string(bytes) + " bytes at a misaligned address", where);
+  CurrentBlock().Fail(std::string(what) + " of memory that is not the device's", where);
 }
-void CountShared(const void* p, size_t bytes, Where where) {
-  Block& block = CurrentBlock();
-  const uint32_t offset = block.SharedOffset(p, bytes, bytes, "shared access", where);
-  if (block.accesses == nullptr) return;
+void CountAccess(bool shared, const void* p, size_t bytes, Where where) {
   const simt::Unwatched emulator;
+  Block& block = CurrentBlock();
   const simt::Thread& t = CurrentThread();
-  block.accesses->Shared(t.warp, t.lane, offset, static_cast<int>(bytes), where);
+  if (shared)
+    block.accesses->Shared(t.warp, t.lane, block.SharedOffset(p, bytes, bytes, "shared access", where),
+                           static_cast<int>(bytes), where);
+  else
+    block.accesses->Global(t.warp, t.lane, reinterpret_cast<uint64_t>(p), static_cast<int>(bytes), where);
 }
 
 void CpAsync16(void* dst, const void* src, bool valid, Where where) {
   Block& block = CurrentBlock();
   block.SharedOffset(dst, 16, 16, "cp.async", where);
-  if (valid)
-    CheckAddress(src, 16, "cp.async source", where);
-  else
-    CheckAligned(src, 16, "cp.async source", where);
+  if (valid ? !MayTouch(src, 16) : reinterpret_cast<uintptr_t>(src) % 16 != 0)
+    FailGlobal(src, 16, "cp.async source", where);
   ++block.counters.cp_async;
   if (block.accesses) {
     const simt::Unwatched emulator;
@@ -233,24 +216,20 @@ void CpAsync16(void* dst, const void* src, bool valid, Where where) {
   NoteCopy(copy);
   if (!block.policy.lazy()) Perform(copy);
   const simt::Unwatched emulator;
-  CurrentThread().open_copies.push_back(copy);
+  CurrentThread().copies.Add(copy);
 }
 void CpAsyncCommit(Where) {
   const simt::Unwatched emulator;
-  simt::Thread& t = CurrentThread();
-  t.copy_groups.push_back(std::move(t.open_copies));
-  t.open_copies.clear();
+  CurrentThread().copies.Commit();
 }
 void CpAsyncWaitGroups(size_t pending, Where where) {
   if (simt::SyncSites::LeftOut(where)) return;
-  auto& groups = CurrentThread().copy_groups;
-  while (groups.size() > pending) {
-    for (simt::AsyncCopy& copy : groups.front()) {
+  simt::CopyQueue& copies = CurrentThread().copies;
+  while (copies.groups() > pending) {
+    copies.FinishOldest([](simt::AsyncCopy& copy) {
       NoteCopy(copy);
       if (!copy.performed) Perform(copy);
-    }
-    const simt::Unwatched emulator;
-    groups.pop_front();
+    });
   }
 }
 
@@ -276,13 +255,13 @@ void GridDependencyWait(Where where) {
   block.kernel = where.function_name();
   if (!block.dependency_met) {
     if (simt::SyncSites::LeftOut(where)) return;
-    block.WaitUntil({DependencyIsMet, &block, 0, Block::kGridDependency, {}, where});
+    block.WaitUntil({.ready = DependencyIsMet, .context = &block, .operation = Block::kGridDependency, .where = where});
   }
   simt::NoteAcquire(&block.dependency_met);
 }
 void GridDependencyRelease(Where where) {
   CurrentThread().released_dependents = true;
-  CurrentBlock().WaitUntil({nullptr, nullptr, 0, "griddepcontrol.launch_dependents", {}, where});
+  CurrentBlock().WaitUntil({.operation = "griddepcontrol.launch_dependents", .where = where});
 }
 
 }  // namespace baton::px

@@ -11,6 +11,7 @@
 
 #include "kernels/px/types.h"
 #include "kernels/simt/block.h"
+#include "kernels/simt/device_memory.h"
 #include "kernels/simt/sync_sites.h"
 
 #define PX_KERNEL
@@ -76,8 +77,20 @@ T Shuffle(T v, int source_lane, uint32_t mask = kFullMask, Where where = Where::
 uint32_t Ballot(bool predicate, uint32_t mask = kFullMask, Where where = Where::current());
 
 // ---- memory
-void CountGlobal(const void* p, size_t bytes, Where where);
-void CountShared(const void* p, size_t bytes, Where where);
+[[noreturn]] void FailGlobal(const void* p, size_t bytes, const char* what, Where where);
+void CountAccess(bool shared, const void* p, size_t bytes, Where where);
+/// Whether [p, p + bytes) is naturally aligned and the device's.
+inline bool MayTouch(const void* p, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0 && simt::KernelMayTouch(p, bytes);
+}
+inline void CountGlobal(const void* p, size_t bytes, Where where) {
+  if (!MayTouch(p, bytes)) FailGlobal(p, bytes, "global access", where);
+  if (simt::CurrentBlock().accesses != nullptr) CountAccess(false, p, bytes, where);
+}
+inline void CountShared(const void* p, size_t bytes, Where where) {
+  simt::CurrentBlock().SharedOffset(p, bytes, bytes, "shared access", where);
+  if (simt::CurrentBlock().accesses != nullptr) CountAccess(true, p, bytes, where);
+}
 /// Global load and store of 1…16 bytes, naturally aligned.
 template <typename T>
 T Load(const T* p, Where where = Where::current()) {

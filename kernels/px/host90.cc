@@ -45,6 +45,12 @@ bool PhaseCompleted(const void* context, uint64_t parity) {
   return (static_cast<const MBarrier*>(context)->phase & 1) != parity;
 }
 
+std::string WhatPhaseLacks(const simt::Wait& wait) {
+  const auto& m = *static_cast<const MBarrier*>(wait.context);
+  return "parity " + std::to_string(wait.value) + ", " + std::to_string(m.pending) + " arrivals and " +
+         std::to_string(m.pending_bytes) + " bytes missing";
+}
+
 void CompleteTma(Block& block, const BulkCopy& copy) {
   TensorMap2D map;
   std::memcpy(&map, copy.tensor, sizeof(map));
@@ -178,9 +184,12 @@ void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where) {
   if (simt::SyncSites::LeftOut(where)) return;
   MBarrier& m = Find(barrier, "mbarrier.try_wait", where);
   if (!PhaseCompleted(&m, parity)) {
-    const std::string detail = "parity " + std::to_string(parity) + ", " + std::to_string(m.pending) +
-                               " arrivals and " + std::to_string(m.pending_bytes) + " bytes missing";
-    CurrentBlock().WaitUntil({PhaseCompleted, &m, parity, "mbarrier.try_wait", detail, where});
+    CurrentBlock().WaitUntil({.value = parity,
+                              .ready = PhaseCompleted,
+                              .context = &m,
+                              .operation = "mbarrier.try_wait",
+                              .detail = WhatPhaseLacks,
+                              .where = where});
   }
   simt::NoteAcquire(&m.sync[parity]);
 }

@@ -115,7 +115,9 @@ struct NcclComm {
     const uint64_t written = ring.written.load(std::memory_order_relaxed), room = kRingBytes - (written - ring.read);
     out.header = out.bytes;
     const uint64_t n = Some(out, room);
-    for (uint64_t i = 0; i < n; ++i) ring.bytes[(written + i) % kRingBytes] = At(out, out.moved + i);
+    const uint64_t at = written % kRingBytes, straight = std::min(n, kRingBytes - at);
+    std::memcpy(ring.bytes + at, At(out), straight);
+    std::memcpy(ring.bytes, At(out) + straight, n - straight);
     out.moved += n;
     ring.written.store(written + n, std::memory_order_release);
     return n > 0;
@@ -124,7 +126,9 @@ struct NcclComm {
     Ring& ring = shared->rings[in.peer][rank];
     const uint64_t read = ring.read.load(std::memory_order_relaxed), there = ring.written - read;
     const uint64_t n = Some(in, there);
-    for (uint64_t i = 0; i < n; ++i) At(in, in.moved + i) = ring.bytes[(read + i) % kRingBytes];
+    const uint64_t at = read % kRingBytes, straight = std::min(n, kRingBytes - at);
+    std::memcpy(At(in), ring.bytes + at, straight);
+    std::memcpy(At(in) + straight, ring.bytes, n - straight);
     in.moved += n;
     ring.read.store(read + n, std::memory_order_release);
     if (in.moved >= sizeof(in.header) && in.header != in.bytes) error = kNcclInvalidUsage;
@@ -137,8 +141,10 @@ struct NcclComm {
     const uint64_t n = std::min(left, most);
     return n > 1 && random() % 4 == 0 ? 1 + random() % n : n;
   }
-  static char& At(Transfer& t, uint64_t i) {
-    return i < sizeof(t.header) ? reinterpret_cast<char*>(&t.header)[i] : t.data[i - sizeof(t.header)];
+  /// Where it goes on.
+  static char* At(Transfer& t) {
+    return t.moved < sizeof(t.header) ? reinterpret_cast<char*>(&t.header) + t.moved
+                                      : t.data + (t.moved - sizeof(t.header));
   }
 };
 

@@ -14,19 +14,32 @@ constexpr unsigned char kCanary = 0xA5;
 constexpr unsigned char kPoison = 0xFF;  ///< NaN in every float format the kernels use
 constexpr size_t kSharedAlignment = 1024;
 
-thread_local Block* current_block = nullptr;
-thread_local Thread* current_thread = nullptr;
+/// Of blocks that have ended: their threads keep the memory of their queues.
+thread_local std::vector<std::vector<Thread>> spare_threads;
 
-bool GenerationPassed(const void* barrier, uint64_t generation) {
-  return static_cast<const Barrier*>(barrier)->generation != generation;
+std::vector<Thread> NewThreads(size_t n) {
+  std::vector<Thread> threads;
+  if (!spare_threads.empty()) {
+    threads = std::move(spare_threads.back());
+    spare_threads.pop_back();
+  }
+  threads.resize(n);
+  for (Thread& t : threads) {
+    CopyQueue copies = std::move(t.copies);
+    copies.Clear();
+    t = Thread{};
+    t.copies = std::move(copies);
+  }
+  return threads;
 }
-bool Always(const void*, uint64_t) { return true; }
+
+std::string BarrierDetail(const Wait& wait) {
+  return "id " + std::to_string(wait.id) + " of " + std::to_string(wait.needed) + " threads";
+}
 
 }  // namespace
 
-Block& CurrentBlock() { return *current_block; }
-Thread& CurrentThread() { return *current_thread; }
-bool InsideKernel() { return current_thread != nullptr; }
+constinit thread_local Running running;
 
 std::string Line(const Where& where) {
   const char* slash = std::strrchr(where.file_name(), '/');
@@ -42,7 +55,7 @@ Block::Block(const GridShape& shape_in, Index3 index_in, const Policy& policy_in
   shared = static_cast<unsigned char*>(std::aligned_alloc(kSharedAlignment, rounded + kCanaryBytes));
   std::memset(shared, kPoison, shape.shared_bytes);
   std::memset(shared + shape.shared_bytes, kCanary, rounded + kCanaryBytes - shape.shared_bytes);
-  threads.resize(n);
+  threads = NewThreads(n);
   warps.resize((n + kWarpSize - 1) / kWarpSize);
   alive = static_cast<int>(n);
   if (policy.count) accesses = std::make_unique<AccessCounter>();
@@ -64,17 +77,17 @@ Block::~Block() {
   for (const BulkCopy& copy : bulk_copies)
     if (copy.agent != nullptr) EndAgent(copy.agent);
   std::free(shared);
+  spare_threads.push_back(std::move(threads));
 }
 
 void Block::Entry() {
   FiberEntered();
-  NoteAcquire(&current_block->begun);
-  current_block->shape.kernel(current_block->shape.arguments);
-  Block& block = *current_block;
-  Thread& t = *current_thread;
-  for (const auto& group : t.copy_groups)
-    if (!group.empty()) block.Fail("a thread exits with cp.async groups in flight", Where::current());
-  if (!t.open_copies.empty()) block.Fail("a thread exits with uncommitted cp.async copies", Where::current());
+  Block& block = CurrentBlock();
+  NoteAcquire(&block.begun);
+  block.shape.kernel(block.shape.arguments);
+  Thread& t = CurrentThread();
+  if (t.copies.has_in_flight()) block.Fail("a thread exits with cp.async groups in flight", Where::current());
+  if (t.copies.has_open()) block.Fail("a thread exits with uncommitted cp.async copies", Where::current());
   NoteRelease(&block.ended);
   t.done = true;
   SuspendFiber(t.fiber, true);
@@ -88,35 +101,21 @@ std::vector<unsigned char>& Block::AsyncView() {
 
 void Block::Fail(const std::string& message, Where where) {
   if (error.empty()) error = message + " (" + Line(where) + ", " + Place() + ")";
-  SuspendFiber(current_thread->fiber, true);
+  SuspendFiber(running.thread->fiber, true);
   __builtin_trap();
 }
 
 std::string Block::Place() const {
   std::string s = "block " + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z);
-  if (current_thread != nullptr) s += " thread " + std::to_string(current_thread->id);
+  if (running.thread != nullptr) s += " thread " + std::to_string(running.thread->id);
   return s + ", " + PolicyName(policy) + " seed " + std::to_string(policy.seed);
-}
-
-bool Block::Runnable(const Thread& t) const {
-  if (t.done) return false;
-  return t.wait.ready == nullptr || t.wait.ready(t.wait.context, t.wait.value);
-}
-
-void Block::Resume(Thread& t) {
-  current_block = this;
-  current_thread = &t;
-  ResumeFiber(t.fiber);
-  current_thread = nullptr;
-  if (t.done) ThreadEnded(t);
 }
 
 /// A barrier over all living threads does not wait for those that ended.
 void Block::ThreadEnded(Thread&) {
   --alive;
-  auto it = barriers.find(0);
-  if (it == barriers.end() || it->second.expected != 0) return;
-  if (alive > 0 && it->second.arrived == static_cast<uint32_t>(alive)) Release(it->second);
+  Barrier& all = barriers[0];
+  if (all.expected == 0 && alive > 0 && all.arrived == static_cast<uint32_t>(alive)) Release(all);
 }
 
 void Block::Release(Barrier& barrier) {
@@ -126,19 +125,30 @@ void Block::Release(Barrier& barrier) {
   ++counters.barriers;
 }
 
-bool Block::RunWarp(size_t warp, bool until_all_wait) {
-  bool progressed = false, again = true;
+Thread* Block::NextOf(size_t warp, int after) {
   const size_t first = warp * kWarpSize, last = std::min(first + kWarpSize, threads.size());
-  while (again && error.empty()) {
-    again = false;
-    for (size_t i = first; i < last && error.empty(); ++i) {
-      if (!Runnable(threads[i])) continue;
-      Resume(threads[i]);
-      again = progressed = true;
-    }
-    if (!until_all_wait) break;
+  for (size_t i = static_cast<size_t>(after + 1); i < last; ++i)
+    if (threads[i].runnable()) return &threads[i];
+  if (!rounds_) return nullptr;
+  for (size_t i = first; static_cast<int>(i) <= after; ++i)
+    if (threads[i].runnable()) return &threads[i];
+  return nullptr;
+}
+
+/// Gives the warp its turn. Threads pass it on to each other where they wait (WaitUntil); here it comes back when none
+/// of them can take it, when one ends, and when one fails.
+bool Block::RunWarp(size_t warp) {
+  Thread* next = NextOf(warp, static_cast<int>(warp * kWarpSize) - 1);
+  if (next == nullptr) return false;
+  while (next != nullptr && error.empty()) {
+    running = {this, next};
+    ResumeFiber(next->fiber);
+    Thread& last = *running.thread;
+    running.thread = nullptr;
+    if (last.done) ThreadEnded(last);
+    next = NextOf(warp, last.id);
   }
-  return progressed;
+  return true;
 }
 
 bool Block::RunOneBulkCopy() {
@@ -152,7 +162,7 @@ bool Block::RunOneBulkCopy() {
 
 bool Block::SomeWaitAt(const char* operation) const {
   return std::any_of(threads.begin(), threads.end(), [&](const Thread& t) {
-    return !t.done && t.wait.ready != nullptr && std::strcmp(t.wait.operation, operation) == 0;
+    return !t.done && !t.wait.over() && std::strcmp(t.wait.operation, operation) == 0;
   });
 }
 
@@ -166,7 +176,9 @@ Block::Stop Block::Run(bool stop_early) {
       std::shuffle(order.begin(), order.end(), rng);
       if (rng() % 4 == 0) progressed = RunOneBulkCopy();
     }
-    for (size_t w : order) progressed |= RunWarp(w, !policy.shuffled() && !stop_early);
+    rounds_ = !policy.shuffled() && !stop_early;
+    for (size_t w : order)
+      if (error.empty()) progressed |= RunWarp(w);
     if (!error.empty()) return Stop::kFailed;
     if (stop_early && alive > 0 &&
         std::all_of(threads.begin(), threads.end(), [](const Thread& t) { return t.done || t.released_dependents; }))
@@ -189,6 +201,8 @@ Block::Stop Block::Run(bool stop_early) {
 }
 
 void Block::CheckCanary() {
+  static const std::vector<unsigned char> whole(kCanaryBytes, kCanary);
+  if (std::memcmp(shared + shape.shared_bytes, whole.data(), kCanaryBytes) == 0) return;
   for (size_t i = shape.shared_bytes; i < shape.shared_bytes + kCanaryBytes; ++i) {
     if (shared[i] == kCanary) continue;
     if (error.empty())
@@ -206,7 +220,7 @@ std::string Block::DeadlockReport() const {
   for (const Thread& t : threads) {
     if (t.done) continue;
     std::string at = t.wait.operation;
-    if (!t.wait.detail.empty()) at += " " + t.wait.detail;
+    if (t.wait.detail != nullptr) at += " " + t.wait.detail(t.wait);
     Group& g = groups[at + " at " + Line(t.wait.where)];
     if (g.count++ == 0) g.first = t.id;
   }
@@ -218,20 +232,27 @@ std::string Block::DeadlockReport() const {
   return s + " (" + Place() + ")";
 }
 
-void Block::WaitUntil(Wait wait) {
+void Block::WaitUntil(const Wait& wait) {
   const Unwatched emulator;
-  Thread& t = *current_thread;
-  if (wait.ready == nullptr) wait.ready = Always;
-  t.wait = std::move(wait);
-  SuspendFiber(t.fiber, false);
+  Thread& t = CurrentThread();
+  t.wait = wait;
+  Thread* const next = NextOf(static_cast<size_t>(t.warp), t.id);
+  if (next == nullptr) {
+    SuspendFiber(t.fiber, false);
+  } else if (next != &t) {
+    running.thread = next;
+    SwitchFiber(t.fiber, next->fiber);
+  }
+  t.wait.generation = nullptr;
   t.wait.ready = nullptr;
 }
 
-void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation,
-                  Where where, bool orders_memory) {
+/// Every mma, shuffle and vote of every lane comes by here: what it calls is compiled into it.
+[[gnu::flatten]] void Block::Meet(uint32_t mask, void* exchanged, void (*combine)(Block&, Warp&), const char* operation,
+                                  Where where, bool orders_memory) {
   const Unwatched emulator;
-  Thread& t = *current_thread;
-  Warp& w = warps[t.warp];
+  Thread& t = CurrentThread();
+  Warp& w = warps[static_cast<size_t>(t.warp)];
   if (!(mask >> t.lane & 1)) Fail(std::string(operation) + " by a lane that its mask leaves out", where);
   if (w.arrived_lanes == 0) {
     w.operation = operation;
@@ -244,7 +265,7 @@ void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(B
   } else if (w.mask != mask) {
     Fail(std::string(operation) + ": lanes give different masks (the other at " + Line(w.where) + ")", where);
   }
-  if (bytes > 0) std::memcpy(w.slots[t.lane].bytes, in, bytes);
+  w.exchanged[t.lane] = exchanged;
   w.arrived_lanes |= 1u << t.lane;
   Barrier& b = w.meeting;
   const uint64_t generation = b.generation;
@@ -254,13 +275,12 @@ void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(B
     w.arrived_lanes = 0;
     ++b.generation;
   } else {
-    WaitUntil({GenerationPassed, &b, generation, operation, {}, where});
+    WaitUntil({.generation = &b.generation, .value = generation, .operation = operation, .where = where});
   }
   if (orders_memory) NoteAcquire(&b.sync[generation & 1]);
-  return w.slots[t.lane].bytes;
 }
 
-WarpGroup& Block::CurrentWarpGroup() { return warp_groups[current_thread->warp / 4]; }
+WarpGroup& Block::CurrentWarpGroup() { return warp_groups[running.thread->warp / 4]; }
 
 void Block::MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where) {
   const Unwatched emulator;
@@ -272,12 +292,13 @@ void Block::MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context
     b.arrived = 0;
     ++b.generation;
   } else {
-    WaitUntil({GenerationPassed, &b, generation, operation, {}, where});
+    WaitUntil({.generation = &b.generation, .value = generation, .operation = operation, .where = where});
   }
 }
 
 void Block::BarrierArrive(int id, uint32_t count, Where where) {
   const Unwatched emulator;
+  if (id < 0 || id >= kNamedBarriers) Fail("barrier " + std::to_string(id) + ": there are 0 to 15", where);
   Barrier& b = barriers[id];
   if (count % kWarpSize != 0) Fail("named barrier count " + std::to_string(count) + " is not a multiple of 32", where);
   if (b.arrived > 0 && b.expected != count)
@@ -292,27 +313,28 @@ void Block::BarrierArrive(int id, uint32_t count, Where where) {
 
 void Block::BarrierSync(int id, uint32_t count, Where where) {
   const Unwatched emulator;
-  Barrier& b = barriers[id];
-  const uint64_t generation = b.generation;
+  // Asked before the arrival, which refuses an id that is none.
+  const uint64_t generation = barriers[id & (kNamedBarriers - 1)].generation;
   BarrierArrive(id, count, where);
-  if (b.generation == generation) {
-    const uint32_t needed = count == 0 ? static_cast<uint32_t>(alive) : count;
-    WaitUntil({GenerationPassed, &b, generation, count == 0 ? "__syncthreads" : "bar.sync",
-               count == 0 ? std::string() : "id " + std::to_string(id) + " of " + std::to_string(needed) + " threads",
-               where});
-  }
+  Barrier& b = barriers[id];
+  if (b.generation == generation)
+    WaitUntil({.generation = &b.generation,
+               .value = generation,
+               .operation = count == 0 ? "__syncthreads" : "bar.sync",
+               .detail = count == 0 ? nullptr : &BarrierDetail,
+               .id = id,
+               .needed = count,
+               .where = where});
   NoteAcquire(&b.sync[generation & 1]);
 }
 
-uint32_t Block::SharedOffset(const void* p, size_t bytes, size_t alignment, const char* operation, Where where) {
+void Block::FailShared(const void* p, size_t bytes, size_t alignment, const char* operation, Where where) {
   const auto offset = static_cast<const unsigned char*>(p) - shared;
   if (offset < 0 || static_cast<size_t>(offset) + bytes > shape.shared_bytes)
     Fail(std::string(operation) + ": address outside of the block's " + std::to_string(shape.shared_bytes) +
              " bytes of shared memory (offset " + std::to_string(offset) + ")",
          where);
-  if (static_cast<size_t>(offset) % alignment != 0)
-    Fail(std::string(operation) + ": shared address must be " + std::to_string(alignment) + "-byte aligned", where);
-  return static_cast<uint32_t>(offset);
+  Fail(std::string(operation) + ": shared address must be " + std::to_string(alignment) + "-byte aligned", where);
 }
 
 }  // namespace baton::simt

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -26,14 +27,18 @@ struct Index3 {
   unsigned x = 1, y = 1, z = 1;
 };
 
-/// What a waiting thread waits for: ready(context, value) turns true.
+/// What a waiting thread waits for: *generation is no longer `value`, or ready(context, value) turns true.
 struct Wait {
+  const uint64_t* generation = nullptr;
+  uint64_t value = 0;
   bool (*ready)(const void* context, uint64_t value) = nullptr;
   const void* context = nullptr;
-  uint64_t value = 0;
   const char* operation = "";
-  std::string detail;  ///< "id 3, 64 of 128 threads arrived"
+  std::string (*detail)(const Wait& wait) = nullptr;  ///< "id 3 of 64 threads"; null: nothing to say
+  int id = 0;
+  uint32_t needed = 0;
   Where where;
+  bool over() const { return generation != nullptr ? *generation != value : ready == nullptr || ready(context, value); }
 };
 
 /// A cp.async: 16 (or 4, 8) bytes, zero-filled when the source is switched off.
@@ -45,15 +50,51 @@ struct AsyncCopy {
   bool performed = false;
 };
 
+/// A thread's cp.async copies in order of issue, in groups. Keeps its memory from block to block.
+class CopyQueue {
+ public:
+  void Add(const AsyncCopy& copy) { copies_.push_back(copy); }
+  void Commit() { ends_.push_back(copies_.size()); }
+  size_t groups() const { return ends_.size() - first_group_; }
+  bool has_open() const { return (ends_.empty() ? first_copy_ : ends_.back()) < copies_.size(); }
+  bool has_in_flight() const { return !ends_.empty() && first_copy_ < ends_.back(); }
+  /// Calls perform(copy) for the oldest group's copies, and forgets the group.
+  template <typename Perform>
+  void FinishOldest(Perform&& perform) {
+    for (const size_t end = ends_[first_group_++]; first_copy_ < end; ++first_copy_) perform(copies_[first_copy_]);
+    if (first_copy_ == copies_.size() && first_group_ == ends_.size()) Clear();
+    if (first_copy_ >= kForgotten) Forget();
+  }
+  void Clear() {
+    copies_.clear();
+    ends_.clear();
+    first_copy_ = first_group_ = 0;
+  }
+
+ private:
+  static constexpr size_t kForgotten = 1024;  ///< finished copies that are kept at most
+  void Forget() {
+    const Unwatched emulator;
+    copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(first_copy_));
+    ends_.erase(ends_.begin(), ends_.begin() + static_cast<std::ptrdiff_t>(first_group_));
+    for (size_t& end : ends_) end -= first_copy_;
+    first_copy_ = first_group_ = 0;
+  }
+  std::vector<AsyncCopy> copies_;
+  std::vector<size_t> ends_;  ///< of each group, in copies_
+  size_t first_copy_ = 0, first_group_ = 0;
+};
+
+/// What the scheduler looks at stands first.
 struct Thread {
   Fiber fiber;
-  Index3 index;
-  int id = 0, lane = 0, warp = 0;
   bool done = false;
   bool released_dependents = false;  ///< executed griddepcontrol.launch_dependents
+  int id = 0, lane = 0, warp = 0;
+  Index3 index;
   Wait wait;
-  std::vector<AsyncCopy> open_copies;
-  std::deque<std::vector<AsyncCopy>> copy_groups;
+  CopyQueue copies;
+  bool runnable() const { return !done && wait.over(); }
 };
 
 /// Barrier with generations. `sync` are ThreadSanitizer's objects, one per generation parity.
@@ -65,14 +106,12 @@ struct Barrier {
 };
 
 inline constexpr int kWarpSize = 32;
-inline constexpr int kSlotBytes = 96;
+inline constexpr int kNamedBarriers = 16;
 
-/// Meeting point of a warp's lanes: each deposits into its slot, the last one combines, each reads its slot back.
+/// Meeting point of a warp's lanes: each says where on its stack it keeps what it gives and takes, the last one
+/// combines.
 struct Warp {
-  struct alignas(16) Slot {
-    unsigned char bytes[kSlotBytes];
-  };
-  Slot slots[kWarpSize];
+  void* exchanged[kWarpSize];
   Barrier meeting;
   uint32_t arrived_lanes = 0;
   uint32_t mask = 0;
@@ -147,18 +186,25 @@ class Block {
   }
 
   // ---- used by px on the current thread
-  /// Meets the other lanes of `mask`; `combine` runs once over all slots. Returns this lane's slot. Only __syncwarp
-  /// orders the lanes' memory: the others do in fact, but promise nothing.
-  void* Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation,
-             Where where, bool orders_memory = false);
+  /// Meets the other lanes of `mask`; `combine` runs once over what all of them exchange, and changes it in place. Only
+  /// __syncwarp orders the lanes' memory: the others do in fact, but promise nothing.
+  void Meet(uint32_t mask, void* exchanged, void (*combine)(Block&, Warp&), const char* operation, Where where,
+            bool orders_memory = false);
   /// All 128 threads of a warpgroup meet; `last` runs once. Orders no memory.
   void MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where);
   void BarrierSync(int id, uint32_t count, Where where);
   void BarrierArrive(int id, uint32_t count, Where where);
-  void WaitUntil(Wait wait);
+  /// Lets other threads of the warp run until the wait is over; what it stands for has been written to the current
+  /// thread's `wait` when it is over at once, too.
+  void WaitUntil(const Wait& wait);
   WarpGroup& CurrentWarpGroup();
   /// Offset of p in shared memory; fails when [p, p + bytes) is outside or misaligned.
-  uint32_t SharedOffset(const void* p, size_t bytes, size_t alignment, const char* operation, Where where);
+  uint32_t SharedOffset(const void* p, size_t bytes, size_t alignment, const char* operation, Where where) {
+    const auto offset = static_cast<size_t>(static_cast<const unsigned char*>(p) - shared);
+    if (offset > shape.shared_bytes || bytes > shape.shared_bytes - offset || offset % alignment != 0)
+      FailShared(p, bytes, alignment, operation, where);
+    return static_cast<uint32_t>(offset);
+  }
   /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written at the last
   /// fence.proxy.async of any of them.
   std::vector<unsigned char>& AsyncView();
@@ -170,7 +216,7 @@ class Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::map<int, WarpGroup> warp_groups;
-  std::map<int, Barrier> barriers;
+  Barrier barriers[kNamedBarriers];
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
   uint64_t begun = 0, ended = 0;  ///< ThreadSanitizer's: what came before the block's threads, and what they did
@@ -185,9 +231,12 @@ class Block {
 
  private:
   std::vector<unsigned char> async_view_;  ///< made when it is first asked for
-  bool Runnable(const Thread& t) const;
-  void Resume(Thread& t);
-  bool RunWarp(size_t warp, bool until_all_wait);
+  bool rounds_ = false;                    ///< a warp's turn lasts until all of its threads wait
+  /// The thread of `warp` whose turn it is after number `after` of the block: the next that can go on, and with
+  /// rounds_ the first again after the last. Null: none.
+  Thread* NextOf(size_t warp, int after);
+  bool RunWarp(size_t warp);
+  [[noreturn]] void FailShared(const void* p, size_t bytes, size_t alignment, const char* operation, Where where);
   bool RunOneBulkCopy();
   void ThreadEnded(Thread& t);
   void Release(Barrier& barrier);
@@ -198,10 +247,16 @@ class Block {
   static void Entry();
 };
 
-/// The block and thread whose kernel code is running on this OS thread.
-Block& CurrentBlock();
-Thread& CurrentThread();
-bool InsideKernel();
+/// The block and thread whose kernel code is running on this OS thread. Two words in the part of thread-local memory
+/// that is there at once, in a plugin too: every px function asks for them.
+struct Running {
+  Block* block = nullptr;
+  Thread* thread = nullptr;
+};
+extern constinit thread_local Running running __attribute__((tls_model("initial-exec")));
+inline Block& CurrentBlock() { return *running.block; }
+inline Thread& CurrentThread() { return *running.thread; }
+inline bool InsideKernel() { return running.thread != nullptr; }
 
 /// "attention.cuh:120".
 std::string Line(const Where& where);

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/simt/fiber.h"
+
 namespace baton::simt {
 namespace {
 
@@ -18,7 +20,6 @@ struct Registry {
   std::map<int, size_t> bytes;                  ///< by device
   int running = 0;                              ///< DeviceMemoryOpened alive
   std::atomic<uint64_t> generation = 1;         ///< counts changes of by_address
-  std::atomic<bool> held = false;
 };
 Registry& Device() {
   static auto* registry = new Registry;  // outlives every static object that owns device memory
@@ -31,12 +32,22 @@ void Protect(const DevicePages& of, int protection) {
   std::abort();
 }
 
-/// The range that this thread's kernels touched last: kernels touch the same few arrays again and again.
-struct LastRange {
+/// The ranges that this thread's kernels touched last: kernels touch the same few arrays again and again.
+struct LastRanges {
+  static constexpr size_t kRanges = 8;
+  struct Range {
+    uintptr_t begin = 0, end = 0;
+  };
   uint64_t generation = 0;
-  uintptr_t begin = 0, end = 0;
+  size_t next = 0;  ///< that is replaced
+  Range ranges[kRanges];
+  bool Hold(uintptr_t begin, uintptr_t end) const {
+    for (const Range& range : ranges)
+      if (begin >= range.begin && end <= range.end) return true;
+    return false;
+  }
 };
-thread_local LastRange last_range;
+constinit thread_local LastRanges last_ranges __attribute__((tls_model("initial-exec")));
 thread_local int kernels_of = 0;
 
 }  // namespace
@@ -67,7 +78,7 @@ size_t DevicePageBytes(int number) {
 }
 
 void RunKernelsOf(int device) {
-  if (std::exchange(kernels_of, device) != device) last_range = {};
+  if (std::exchange(kernels_of, device) != device) last_ranges = {};
 }
 
 DeviceMemoryOpened::DeviceMemoryOpened() {
@@ -83,23 +94,28 @@ DeviceMemoryOpened::~DeviceMemoryOpened() {
   for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_NONE);
 }
 
-void HoldKernelsToDeviceMemory(bool on) { Device().held = on; }
+std::atomic<bool> kernels_are_held = false;
+void HoldKernelsToDeviceMemory(bool on) { kernels_are_held = on; }
 
-bool KernelMayTouch(const void* p, size_t bytes) {
+bool IsDeviceMemory(const void* p, size_t bytes) {
+  const Unwatched emulator;
   Registry& device = Device();
-  if (!device.held.load(std::memory_order_relaxed)) return true;
   const auto at = reinterpret_cast<uintptr_t>(p);
-  LastRange& last = last_range;
-  if (last.generation != device.generation.load() || at < last.begin || at + bytes > last.end) {
-    std::lock_guard lock(device.mutex);
-    auto found = device.by_address.upper_bound(at);
-    if (found == device.by_address.begin()) return false;
-    const DevicePages& pages = (--found)->second;
-    if (!pages.of_host && pages.device != kernels_of) return false;
-    const auto begin = reinterpret_cast<uintptr_t>(pages.data);
-    last = {device.generation.load(), begin, begin + pages.usable};
+  LastRanges& last = last_ranges;
+  if (const uint64_t generation = device.generation.load(); last.generation != generation) {
+    last = {};
+    last.generation = generation;
   }
-  return at >= last.begin && at + bytes <= last.end;
+  if (last.Hold(at, at + bytes)) return true;
+  std::lock_guard lock(device.mutex);
+  auto found = device.by_address.upper_bound(at);
+  if (found == device.by_address.begin()) return false;
+  const DevicePages& pages = (--found)->second;
+  if (!pages.of_host && pages.device != kernels_of) return false;
+  const auto begin = reinterpret_cast<uintptr_t>(pages.data), end = begin + pages.usable;
+  if (at < begin || at + bytes > end) return false;
+  last.ranges[last.next++ % LastRanges::kRanges] = {begin, end};
+  return true;
 }
 
 }  // namespace baton::simt

@@ -4,6 +4,7 @@
 // Thread: any. Bytes are whole pages, as a device hands out memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,7 +39,11 @@ class DeviceMemoryOpened {
 /// From now on a kernel that loads or stores global memory that is not the device's fails. Off at first: the tests of
 /// kernels give them vectors.
 void HoldKernelsToDeviceMemory(bool on);
+extern std::atomic<bool> kernels_are_held;
+bool IsDeviceMemory(const void* p, size_t bytes);  ///< of the device that RunKernelsOf named, or pinned
 /// Whether a kernel may touch [p, p + bytes).
-bool KernelMayTouch(const void* p, size_t bytes);
+inline bool KernelMayTouch(const void* p, size_t bytes) {
+  return !kernels_are_held.load(std::memory_order_relaxed) || IsDeviceMemory(p, bytes);
+}
 
 }  // namespace baton::simt

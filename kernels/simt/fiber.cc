@@ -69,11 +69,15 @@ struct SchedulerContext {
   void* asan_fake_stack = nullptr;
   const void* stack_bottom = nullptr;
   size_t stack_bytes = 0;
+  bool leaves = false;       ///< the last switch was the scheduler's own: its stack is what the fiber hears of
   Fiber* running = nullptr;  ///< null: the scheduler itself
   int unwatched = 0;
 };
 thread_local SchedulerContext scheduler;
 thread_local std::vector<char*> stacks;
+
+constexpr size_t kColorBytes = 4096 + 128;  ///< neighbours' stacks are shifted by it
+constexpr size_t kColors = 32;
 
 [[maybe_unused]] constexpr unsigned kTsanNoSync = 1;  ///< a switch is not a happens-before edge: races stay visible
 
@@ -81,12 +85,13 @@ thread_local std::vector<char*> stacks;
 
 char* PooledStack(size_t index) {
   while (stacks.size() <= index) {
-    void* p = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, kStackBytes + kColors * kColorBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
       std::perror("simt: mmap of a stack");
       std::abort();
     }
-    stacks.push_back(static_cast<char*>(p));
+    stacks.push_back(static_cast<char*>(p) + stacks.size() % kColors * kColorBytes);
   }
   return stacks[index];
 }
@@ -108,8 +113,22 @@ void StartFiber(Fiber& fiber, void (*entry)()) {
 #endif
 }
 
+#ifdef BATON_SIMT_ASAN
+/// What a fiber does first after every switch to it.
+void Arrived(void* fake_stack) {
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
+  if (!scheduler.leaves) return;
+  scheduler.leaves = false;
+  scheduler.stack_bottom = bottom;
+  scheduler.stack_bytes = bytes;
+}
+#endif
+
 void ResumeFiber(Fiber& fiber) {
 #ifdef BATON_SIMT_ASAN
+  scheduler.leaves = true;
   __sanitizer_start_switch_fiber(&scheduler.asan_fake_stack, fiber.stack, kStackBytes);
 #endif
 #ifdef BATON_SIMT_TSAN
@@ -135,13 +154,27 @@ void SuspendFiber(Fiber& fiber, bool last) {
 #endif
   baton_simt_switch(&fiber.stack_pointer, scheduler.stack_pointer);
 #ifdef BATON_SIMT_ASAN
-  __sanitizer_finish_switch_fiber(fiber.asan_fake_stack, &scheduler.stack_bottom, &scheduler.stack_bytes);
+  Arrived(fiber.asan_fake_stack);
+#endif
+}
+
+void SwitchFiber(Fiber& from, Fiber& to) {
+#ifdef BATON_SIMT_ASAN
+  __sanitizer_start_switch_fiber(&from.asan_fake_stack, to.stack, kStackBytes);
+#endif
+#ifdef BATON_SIMT_TSAN
+  __tsan_switch_to_fiber(to.tsan, kTsanNoSync);
+  scheduler.running = &to;
+#endif
+  baton_simt_switch(&from.stack_pointer, to.stack_pointer);
+#ifdef BATON_SIMT_ASAN
+  Arrived(from.asan_fake_stack);
 #endif
 }
 
 void FiberEntered() {
 #ifdef BATON_SIMT_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &scheduler.stack_bottom, &scheduler.stack_bytes);
+  Arrived(nullptr);
 #endif
 }
 
@@ -175,16 +208,6 @@ void AsAgent(void* agent, void (*accesses)(void*), void* context) {
   __tsan_switch_to_fiber(self, kTsanNoSync);
 }
 void EndAgent(void* agent) { __tsan_destroy_fiber(agent); }
-#else
-void NoteRelease(void*) {}
-void NoteAcquire(void*) {}
-void NoteRead(const void*, size_t) {}
-void NoteWrite(void*, size_t) {}
-Unwatched::Unwatched() = default;
-Unwatched::~Unwatched() = default;
-void* BeginAgent() { return nullptr; }
-void AsAgent(void*, void (*)(void*), void*) {}
-void EndAgent(void*) {}
 #endif
 
 }  // namespace baton::simt

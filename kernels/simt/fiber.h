@@ -21,6 +21,8 @@ struct Fiber {
 void StartFiber(Fiber& fiber, void (*entry)());
 /// Scheduler → fiber. Returns when the fiber calls SuspendFiber.
 void ResumeFiber(Fiber& fiber);
+/// Fiber → fiber, of one scheduler: as if `from` had gone back to it and it had resumed `to`.
+void SwitchFiber(Fiber& from, Fiber& to);
 /// Fiber → scheduler. `last` says that the fiber will never run again.
 void SuspendFiber(Fiber& fiber, bool last);
 /// First statement of an entry function.
@@ -28,6 +30,7 @@ void FiberEntered();
 /// Frees what sanitizers keep for the fiber; its stack may be used again.
 void EndFiber(Fiber& fiber);
 
+#ifdef BATON_SIMT_TSAN
 /// Happens-before edges and accesses for ThreadSanitizer; nothing in other builds.
 void NoteRelease(void* sync);
 void NoteAcquire(void* sync);
@@ -51,8 +54,24 @@ void* BeginAgent();
 /// Runs `accesses(context)` as the agent: Note… in it are the agent's.
 void AsAgent(void* agent, void (*accesses)(void*), void* context);
 void EndAgent(void* agent);
+#else
+inline void NoteRelease(void*) {}
+inline void NoteAcquire(void*) {}
+inline void NoteRead(const void*, size_t) {}
+inline void NoteWrite(void*, size_t) {}
+class Unwatched {
+ public:
+  Unwatched() {}
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
+inline void* BeginAgent() { return nullptr; }
+inline void AsAgent(void*, void (*)(void*), void*) {}
+inline void EndAgent(void*) {}
+#endif
 
-/// Stacks of this OS thread, mapped once and reused by every block. Stack i is at the same address for ever.
+/// Stacks of this OS thread, mapped once and reused by every block. Stack i is at the same address for ever; neighbours
+/// lie in different sets of the caches, which would else hold the tops of a dozen.
 char* PooledStack(size_t index);
 
 }  // namespace baton::simt

@@ -23,8 +23,9 @@ def flags(kind, role=""):
 
 
 def bodies():
-    base = {"model": "tiny-llama", "prompt": LONG[:200], "max_tokens": 8, "seed": 11, "temperature": 0.9, "logprobs": 2}
-    changes = [{}, {"temperature": 0, "n": 2}, {"prompt": LONG[:230], "prompt_logprobs": 1}, {"prompt": LONG[:120], "max_tokens": 1}]
+    # Of several blocks on both sides, and of several of the smallest steps that a test has (48 tokens): 110, 67 and 73 tokens.
+    base = {"model": "tiny-llama", "prompt": LONG[:150], "max_tokens": 8, "seed": 11, "temperature": 0.9, "logprobs": 2}
+    changes = [{}, {"temperature": 0, "n": 2}, {"prompt": LONG[:90], "prompt_logprobs": 1}, {"prompt": LONG[:100], "max_tokens": 1}]
     return [{**base, **change} for change in changes]
 
 
@@ -66,8 +67,8 @@ class GpuRoles(unittest.TestCase):
             self.assertGreater(c.metric("baton_kv_digest_mismatches_total"), 0)
 
     def test_sides_that_differ_keep_the_protocol(self):
-        mixed = [{"model": "tiny-llama", "prompt": LONG[:150 + 10 * i], "max_tokens": 6, "ignore_eos": True, "seed": i,
-                  "temperature": [0, 0.8][i % 2], "n": 1 + i % 2, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(4)]
+        mixed = [{"model": "tiny-llama", "prompt": LONG[:90 + 10 * i], "max_tokens": 6, "ignore_eos": True, "seed": i,
+                  "temperature": [0, 0.8][i % 2], "n": 1 + i % 2, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(3)]
         pairs = [(p, d) for p in KINDS for d in KINDS if p != d and "GPU" in p + d]
         for i, (prefill, decode) in enumerate(pairs):
             transport = ("shm", "tcp", "auto")[i % 3]

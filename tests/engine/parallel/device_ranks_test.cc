@@ -66,10 +66,16 @@ Ran RunOn(const Case& run) {
 }
 Answers AnswersOf(const Case& run) { return RunOn(run).answers; }
 
-const Answers& OneGpu() {
-  static const Answers answers = AnswersOf({.shape = {.width = 4}});
-  return answers;
+// What several tests look at is run once.
+const Ran& RanOnOneGpu() {
+  static const Ran ran = RunOn({.shape = {.width = 4}});
+  return ran;
 }
+const Ran& RanInPartsAndStages() {
+  static const Ran ran = RunOn({.shape = {.tensor = 2, .stages = 2, .width = 4}});
+  return ran;
+}
+const Answers& OneGpu() { return RanOnOneGpu().answers; }
 
 TEST(GpuRanks, OneTwoAndFourGpusHaveTheSameBitsAtOneWidth) {
   ASSERT_FALSE(OneGpu().empty());
@@ -81,12 +87,11 @@ TEST(GpuRanks, OneTwoAndFourGpusHaveTheSameBitsAtOneWidth) {
 
 TEST(GpuRanks, StagesChangeNoBit) {
   EXPECT_EQ(AnswersOf({.shape = {.stages = 3, .width = 4}}), OneGpu());
-  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .stages = 2, .width = 4}}), OneGpu());
+  EXPECT_EQ(RanInPartsAndStages().answers, OneGpu());
 }
 
 TEST(GpuRanks, NoLinkWaitsOnTheHost) {
-  const Ran alone = RunOn({.shape = {.width = 4}}), ran = RunOn({.shape = {.tensor = 2, .stages = 2, .width = 4}});
-  EXPECT_LE(ran.work.waits, alone.work.waits + 8) << "a few of the start, none of a layer";
+  EXPECT_LE(RanInPartsAndStages().work.waits, RanOnOneGpu().work.waits + 8) << "a few of the start, none of a layer";
 }
 
 TEST(GpuRanks, RecordedStepsHoldTheLinksToo) {

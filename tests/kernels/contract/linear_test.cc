@@ -136,6 +136,26 @@ TEST(CudaOpsLinear, TheFastFormsOfManyRowsAreRight) {
   }
 }
 
+// Every tile, every border between tiles, and every rest of one. On the emulator the fast forms hold it as well.
+TEST(CudaOpsLinear, ARowHasItsBitsForEveryNumberOfRowsUpTo300InBothModes) {
+  constexpr int64_t kMost = 300, kColumns = 40, kInner = 72;
+  for (const bool deterministic : {true, false}) {
+    auto ops = *MakeCudaOps({.deterministic = deterministic});
+    std::mt19937 rng(5);
+    HostTensor x(DType::kBF16, kMost, kInner), w(DType::kBF16, kColumns, kInner), alone(DType::kF32, kMost, kColumns);
+    x.Fill(rng), w.Fill(rng);
+    const auto packed = PackOrDie(*ops, w, nullptr);
+    for (int64_t r = 0; r < kMost; ++r) ops->Linear(x.view().Rows(r, 1), *packed, alone.view().Rows(r, 1));
+    ops->Sync();
+    for (int64_t m = 1; m <= kMost; ++m) {
+      HostTensor out(DType::kF32, m, kColumns);
+      ops->Linear(x.view().Rows(0, m), *packed, out.view());
+      ops->Sync();
+      for (int64_t r = 0; r < m; ++r) ASSERT_EQ(out.Row(r), alone.Row(r)) << "row " << r << " of " << m;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, LinearContract, testing::ValuesIn(Backends()),
                          [](const auto& info) { return info.param.name; });
 
