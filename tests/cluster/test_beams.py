@@ -1,5 +1,6 @@
 """Beam search and best_of on real processes with default flags: the same bytes alone and among 32, handed over between workers of other
 ranks and blocks, preempted, and with a decode worker killed in the middle; no block stays behind; what cannot be is a 400 by name."""
+import os
 import random
 import threading
 import unittest
@@ -7,11 +8,15 @@ import unittest
 from harness import Cluster, in_parallel
 from test_disaggregated import wait_for_memory
 from test_promise_a import TIGHT, answer, as_chat, requests
-from token_index import harm
+from token_index import Stream, harm
 
 WIDTH = ["--threads", 1, "--reduction-width", 4]
 PAIR = ["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 4]
 LONG = "the quick brown fox jumps over the lazy dog " * 12
+# A spare decode worker, and handoffs between other ranks and blocks.
+SPARE = [*WIDTH, "--prefill", 1, "--decode", 2, "--local-prefill-max-tokens", 4, "--prefill.block-size", 64, "--decode.block-size", 16]
+SPARES = {"TP 2 and 1": [*SPARE, "--prefill.tensor-parallel-size", 2], "TP 1 and 2": [*SPARE, "--decode.tensor-parallel-size", 2]}
+DEATHS = range(0, 61, 5)  # the token of a running stream at which a worker dies: a sample here, each in bench/soak/beams.py
 
 
 def beam_requests():
@@ -24,6 +29,27 @@ def beam_requests():
     bodies += [as_chat({"logprobs": None, **bodies[i]}) for i in (1, 3)]
     drawn = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 20, "temperature": 0.9, "seed": 4}
     return bodies + [{**drawn, "best_of": 4}, {**drawn, "n": 2, "best_of": 3, "logprobs": 2, "stop": ["e"]}]
+
+
+def searches():
+    """Of every kind, under way for longer than the last of DEATHS."""
+    bodies = [{**b, "prompt": LONG, "max_tokens": 90, "ignore_eos": True} for b in beam_requests() if b.get("use_beam_search") and "prompt" in b and "stop" not in b]
+    return [{**b, "prompt": f"{i}. {LONG}"} for i, b in enumerate(bodies) if "stop_token_ids" not in b]
+
+
+def across_a_death(cluster, bodies, index, r):
+    """All at once, while a decode worker is killed when a stream beside them has had so many tokens."""
+    killer = threading.Thread(target=harm, args=(cluster, "kill decode", r))
+    beside = Stream(cluster, {"model": "tiny-llama", "prompt": LONG, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True},
+                    lambda count: killer.start() if count >= max(1, index) and not killer.ident else None)
+    streaming = threading.Thread(target=beside.run)
+    streaming.start()
+    got = in_parallel([lambda b=b: answer(cluster, b) for b in bodies])
+    streaming.join()
+    assert killer.ident, beside.text
+    killer.join()
+    cluster.wait_until(lambda: cluster.metric("baton_worker_up") == 3, "the worker is back", 60)
+    return got
 
 
 def shared_on_decode(cluster):
@@ -116,6 +142,21 @@ class Beams(unittest.TestCase):
             asking.join()
             self.assertEqual(got, want)
             self.assertGreater(c.metric("baton_retries_total"), 0)
+
+    def test_a_worker_killed_at_a_token_changes_no_answer_between_other_ranks(self):
+        seed = int(os.environ.get("SEED", random.randrange(10**6)))
+        print(f"\n    SEED={seed}", flush=True)
+        r = random.Random(seed)
+        bodies, ranks = searches(), r.choice(list(SPARES))
+        with Cluster(args=WIDTH) as c:
+            want = in_parallel([lambda b=b: answer(c, b) for b in bodies])
+        with Cluster(args=SPARES[ranks]) as c:
+            for index in sorted(r.sample(DEATHS, 3)):
+                got = across_a_death(c, bodies, index, r)
+                for body, expected, have in zip(bodies, want, got):
+                    self.assertEqual(have, expected, f"SEED={seed}, {ranks}, killed at token {index}: {body}")
+            self.assertGreater(c.metric("baton_retries_total"), 0)
+            c.wait_until(lambda: c.metric("baton_kv_blocks_shared") == 0, "no block is shared any more", 5)
 
     def test_what_cannot_be_is_refused_by_name(self):
         base = {"model": "tiny-llama", "prompt": "a b c", "max_tokens": 8, "use_beam_search": True, "n": 2}
