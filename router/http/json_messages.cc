@@ -180,6 +180,27 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w) {
   return std::nullopt;
 }
 
+/// {"type": "json_schema", "schema": …}
+MaybeError WriteFormat(const char* field, Element format, JsonWriter& w) {
+  std::string_view type;
+  Element schema;
+  if (format["type"].get_string().get(type) || type != "json_schema" || format["schema"].get(schema))
+    return BadRequest(StrCat("`", field, R"(` must be {"type":"json_schema","schema":{…}}.)"), field);
+  w.Key("response_format").BeginObject().Field("type", "json_schema").Key("json_schema").BeginObject();
+  w.Field("name", "output").Key("schema").Raw(simdjson::minify(schema)).EndObject().EndObject();
+  return std::nullopt;
+}
+
+MaybeError WriteOutputConfig(Element config, JsonWriter& w) {
+  Element format;
+  std::string_view effort;
+  simdjson::dom::object object;
+  if (config.get_object().get(object)) return json::WrongType("output_config", "an object", config);
+  if (!object["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
+  if (object["format"].get(format) || format.is_null()) return std::nullopt;
+  return WriteFormat("output_config.format", format, w);
+}
+
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
   constexpr std::string_view kElsewhere[] = {"messages", "system", "metadata", "service_tier"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
@@ -191,6 +212,10 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
     return WriteToolChoice(value, w);
   } else if (key == "thinking") {
     return WriteThinking(value, w);
+  } else if (key == "output_config") {
+    return WriteOutputConfig(value, w);
+  } else if (key == "output_format") {  // its older name
+    return WriteFormat("output_format", value, w);
   } else if (!is_in(kElsewhere)) {
     json::PassOn(key, value, w, unknown);
   }

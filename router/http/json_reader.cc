@@ -172,7 +172,7 @@ MaybeError JoinText(Element content, std::string_view where, const PartKinds& ki
 
 namespace {
 
-constexpr std::string_view kChatParts[] = {"text", "input_text"};
+constexpr std::string_view kChatParts[] = {"text", "input_text", "refusal"};
 
 MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& last) {
   const std::string where = StrCat("messages[", number, "]");

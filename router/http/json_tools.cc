@@ -76,27 +76,80 @@ std::string CallGrammar(const std::vector<Callable>& tools) {
   return StrCat(start, "\n", rules);
 }
 
+constexpr char kChoice[] = "tool_choice";
+
+/// What `tool_choice` says.
+struct Choice {
+  bool may_call = true, must_call = false;
+  std::vector<std::string_view> only;  ///< of the functions; empty: any
+};
+
+/// {"mode": …, "tools": […]} of {"type": "allowed_tools"}: a chat's lie one level deeper than those of /v1/responses.
+MaybeError ReadAllowedTools(Element choice, Choice& out) {
+  Element inner = choice;
+  if (choice["allowed_tools"].get(inner)) inner = choice;
+  std::string_view mode;
+  simdjson::dom::array tools;
+  if (inner["mode"].get_string().get(mode) || (mode != "auto" && mode != "required"))
+    return BadRequest(R"(`tool_choice.allowed_tools.mode` must be "auto" or "required".)", kChoice);
+  if (inner["tools"].get_array().get(tools) || tools.size() == 0)
+    return BadRequest("`tool_choice.allowed_tools.tools` must be an array of functions that is not empty.", kChoice);
+  out.must_call = mode == "required";
+  for (Element tool : tools) {
+    std::string_view name;
+    if (tool["function"]["name"].get_string().get(name) && tool["name"].get_string().get(name))
+      return BadRequest("`tool_choice.allowed_tools.tools`: every one needs a function's `name`.", kChoice);
+    out.only.push_back(name);
+  }
+  return std::nullopt;
+}
+
+MaybeError ReadChoice(Element choice, Choice& out) {
+  std::string_view word, name;
+  if (!choice.get_string().get(word)) {
+    out.may_call = word != "none";
+    out.must_call = word == "required";
+    if (!out.may_call || out.must_call || word == "auto") return std::nullopt;
+    return BadRequest(
+        StrCat("`tool_choice` must be \"none\", \"auto\", \"required\" or a function, got \"", word, "\"."), kChoice);
+  }
+  if (!choice["type"].get_string().get(word) && word == "allowed_tools") return ReadAllowedTools(choice, out);
+  if (choice["function"]["name"].get_string().get(name)) {
+    return BadRequest(
+        R"(`tool_choice` must be a string, {"type":"function","function":{"name":…}} or {"type":"allowed_tools",…}.)",
+        kChoice);
+  }
+  out.must_call = true;
+  out.only = {name};
+  return std::nullopt;
+}
+
+/// Leaves those that `choice` allows.
+MaybeError KeepOnly(const Choice& choice, std::vector<Callable>& callable) {
+  if (choice.only.empty()) return std::nullopt;
+  for (const std::string_view name : choice.only) {
+    if (std::ranges::find(callable, name, &Callable::name) == callable.end())
+      return BadRequest(StrCat("`tool_choice` names ", name, ", which is not among `tools`."), kChoice);
+  }
+  std::erase_if(callable, [&](const Callable& tool) {
+    return std::ranges::find(choice.only, std::string_view(tool.name)) == choice.only.end();
+  });
+  return std::nullopt;
+}
+
 }  // namespace
 
 MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& r) {
-  constexpr char kChoice[] = "tool_choice";
-  std::string_view word = "auto", name;
-  const bool is_word = !choice || !choice->get_string().get(word);
-  if (is_word && word == "none") return std::nullopt;
-  if (is_word && word != "auto" && word != "required")
-    return BadRequest(
-        StrCat("`tool_choice` must be \"none\", \"auto\", \"required\" or a function, got \"", word, "\"."), kChoice);
-  if (!is_word && (*choice)["function"]["name"].get_string().get(name))
-    return BadRequest(R"(`tool_choice` must be a string or {"type":"function","function":{"name":…}}.)", kChoice);
+  Choice chosen;
+  if (choice) {
+    if (auto error = ReadChoice(*choice, chosen)) return error;
+  }
+  if (!chosen.may_call) return std::nullopt;
   std::vector<Callable> callable;
   if (auto error = ReadTools(tools, callable)) return error;
-  if (!is_word) {
-    std::erase_if(callable, [&](const Callable& tool) { return tool.name != name; });
-    if (callable.empty())
-      return BadRequest(StrCat("`tool_choice` names ", name, ", which is not among `tools`."), kChoice);
-  }
+  if (auto error = KeepOnly(chosen, callable)) return error;
   r.callable = std::move(callable);
-  r.must_call = !is_word || word == "required";
+  r.must_call = chosen.must_call;
   if (!r.must_call) return std::nullopt;
   if (r.input.sampling.grammar) {
     return BadRequest(StrCat("`tool_choice` and `", r.input.grammar_field, "` both say what the answer must fit."),

@@ -48,6 +48,10 @@ with client.chat.completions.stream(**asked) as stream:
 tool = {"type": "function", "function": {"name": "move", "parameters": Point.model_json_schema()}}
 forced = dict(model=model, messages=messages, tools=[tool], tool_choice="required", max_tokens=300, seed=4)
 answer = client.chat.completions.create(**forced).choices[0]
+other = {"type": "function", "function": {"name": "stay", "parameters": Point.model_json_schema()}}
+allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "move"}}]}}
+same = client.chat.completions.create(**{**forced, "tools": [other, tool], "tool_choice": allowed}).choices[0]
+assert same.message.tool_calls[0].function.name == "move", same
 call = answer.message.tool_calls[0]
 assert answer.finish_reason == "tool_calls" and call.function.name == "move", answer
 Point.model_validate_json(call.function.arguments)
@@ -179,6 +183,12 @@ with client.messages.stream(**forced) as stream:
     assert stream.get_final_message().content[-1].input == call.content[-1].input
 result = {"type": "tool_result", "tool_use_id": call.content[-1].id, "content": "rain"}
 client.messages.create(model=sys.argv[2], max_tokens=5, messages=[*asked["messages"], {"role": "assistant", "content": call.content}, {"role": "user", "content": [result]}])
+import pydantic, typing
+class Place(pydantic.BaseModel):
+    city: typing.Literal["Rome", "Oslo"]
+    near: bool | None
+parsed = client.messages.parse(model=sys.argv[2], max_tokens=1500, messages=asked["messages"], output_format=Place, extra_body={"seed": 4})
+assert isinstance(parsed.parsed_output, Place), parsed
 for bad, kind in (({"model": "nope"}, anthropic.NotFoundError), ({"max_tokens": 10000}, anthropic.BadRequestError)):
     try:
         client.messages.create(**{**asked, **bad})

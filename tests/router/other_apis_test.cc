@@ -74,6 +74,29 @@ TEST(OtherApis, TakeWhatElseSaysHowAnAnswerIsMade) {
   }
 }
 
+TEST(OtherApis, MessagesMayAskForASchema) {
+  const char* format = R"({"type":"json_schema","schema":{"type":"object"}})";
+  for (const std::string& fields :
+       {StrCat(R"("output_config":{"effort":"low","format":)", format, "}"), StrCat(R"("output_format":)", format)}) {
+    const CompletionRequest r = Read(kBodies[0], fields);
+    EXPECT_THAT(r.unknown_fields, IsEmpty());
+    ASSERT_NE(r.input.sampling.grammar, nullptr) << fields;
+    EXPECT_EQ(r.input.sampling.grammar->kind, GrammarKind::kJsonSchema);
+    EXPECT_EQ(r.input.sampling.grammar->text, R"({"type":"object"})");
+  }
+  EXPECT_EQ(Read(kBodies[0], R"("output_config":{"effort":"low"})").input.sampling.grammar, nullptr);
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"("output_config":3)", "output_config"},
+      {R"("output_config":{"format":{"type":"xml"}})", "output_config.format"},
+      {R"("output_format":{"type":"json_schema"})", "output_format"}};
+  for (const auto& [fields, field] : wrong) {
+    const auto parsed = kBodies[0].parse(StrCat(kBodies[0].before, fields, kBodies[0].behind), kLimits);
+    const auto* error = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(error, nullptr) << fields;
+    EXPECT_EQ(error->param, field);
+  }
+}
+
 TEST(OtherApis, WhatTheirAnswersHaveNoPlaceForIsNamed) {
   for (const Body& body : kBodies) {
     const CompletionRequest r = Read(body, R"("n":2,"kv_hints":{})");

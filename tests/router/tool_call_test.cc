@@ -44,13 +44,37 @@ TEST(Tools, ANamedFunctionIsTheOnlyOne) {
   EXPECT_EQ(none.input.sampling.grammar, nullptr);
 }
 
+TEST(Tools, AllowedOnesAreTheOnlyOnesAndTheTemplateShowsAll) {
+  for (
+      const char* shape :
+      {R"({"type":"allowed_tools","allowed_tools":{"mode":"MODE","tools":[{"type":"function","function":{"name":"now"}}]}})",
+       R"({"type":"allowed_tools","mode":"MODE","tools":[{"type":"function","name":"now"}]})"}) {
+    for (const std::string mode : {"auto", "required"}) {
+      std::string choice = shape;
+      choice.replace(choice.find("MODE"), 4, mode);
+      const CompletionRequest r = Chat(With(StrCat(kTools, R"(,"tool_choice":)", choice)));
+      EXPECT_THAT(Names(r), ElementsAre("now"));
+      EXPECT_EQ(r.must_call, mode == "required");
+      EXPECT_THAT(std::get<ChatPrompt>(r.prompts[0]).tools_json, HasSubstr("get_weather"));
+    }
+  }
+}
+
 TEST(Tools, WhatIsWrongIsNamed) {
   const auto tool = [](const char* text) { return StrCat(R"("tools":[)", text, R"(],"tool_choice":"required")"); };
   const std::tuple<std::string, const char*, const char*> cases[] = {
       {StrCat(kTools, R"(,"tool_choice":"any")"), "tool_choice", "got \"any\""},
-      {StrCat(kTools, R"(,"tool_choice":{"type":"function"})"), "tool_choice", "must be a string or"},
+      {StrCat(kTools, R"(,"tool_choice":{"type":"function"})"), "tool_choice", "must be a string,"},
       {StrCat(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"then"}})"), "tool_choice",
        "names then, which is not among"},
+      {StrCat(kTools, R"(,"tool_choice":{"type":"allowed_tools","mode":"any","tools":[{"name":"now"}]})"),
+       "tool_choice", ".mode`"},
+      {StrCat(kTools, R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]})"), "tool_choice",
+       "not empty"},
+      {StrCat(kTools, R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{}]})"), "tool_choice",
+       "`name`"},
+      {StrCat(kTools, R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"then"}]})"),
+       "tool_choice", "names then, which is not among"},
       {R"("tool_choice":"required")", "tool_choice", "needs `tools`"},
       {R"("tool_choice":{"function":{"name":"f"}})", "tool_choice", "needs `tools`"},
       {tool(R"({"function":{"name":"f"}})"), "tools", "tools[0].type"},
