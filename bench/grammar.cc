@@ -14,6 +14,7 @@
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "text/grammar_form.h"
 #include "text/tokenizer.h"
 
 using namespace baton;
@@ -62,11 +63,19 @@ std::vector<Case> Cases() {
   json person = {{"type", "object"},
                  {"properties", {{"name", {{"type", "string"}}}, {"age", {{"type", "integer"}}}}},
                  {"required", {"name", "age"}}};
+  json strings = {{"type", "array"},
+                  {"items", {{"type", "string"}, {"minLength", 20}, {"maxLength", 60}}},
+                  {"minItems", 40},
+                  {"maxItems", 60}};
   json optional = json::object();
   for (int i = 0; i < 1500; ++i) optional[StrCat("p", i)] = json::object();
   return {{"small schema", kJsonSchema, person.dump()},
           {"any object", kJsonSchema, R"({"type":"object"})"},
           {"regex", kRegex, "[A-Za-z ,.]{600,900}"},
+          {"lower case", kRegex, "[a-z]{600,900}"},
+          {"words", kRegex, "([a-z]{1,12} ){100,200}[.]"},
+          {"phone numbers", kRegex, "([0-9]{3}-[0-9]{4}, ){40}"},
+          {"short strings", kJsonSchema, strings.dump()},
           {"10 KB schema", kJsonSchema, Big(10).dump()},
           {"10,000 enum values", kJsonSchema, json{{"enum", Values(10000)}}.dump()},
           {"40,000 choices", kChoice, Values(40000).dump()},
@@ -103,6 +112,7 @@ std::vector<double> Walk(GrammarMatcher& matcher, int32_t vocab_size) {
 json Measure(const GrammarCompiler& compiler, const Case& c) {
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> made{nullptr};
   json line = {{"grammar", c.name}, {"bytes", c.text.size()}};
+  line["form_ms"] = 1e3 * SecondsOf([&] { CheckForm({c.kind, c.text}).IgnoreError(); });
   line["compile_ms"] = 1e3 * SecondsOf([&] { made = compiler.Compile(c.kind, c.text); });
   if (!made.ok()) {
     line["refused"] = std::string(made.status().message()).substr(0, 60);
@@ -130,12 +140,13 @@ int main(int argc, char** argv) {
                                GrammarCompiler::Make(**tokenizer, (*tokenizer)->eos_ids(), (*tokenizer)->vocab_size());
                          });
   BATON_CHECK(compiler.ok(), compiler.status().message());
-  std::printf("once per model: %.0f ms\n%-20s %8s %10s %8s %10s %8s %8s\n", load_ms, "grammar", "bytes", "compile ms",
-              "copy ms", "first mask", "p50", "max");
+  std::printf("once per model: %.0f ms\n%-20s %8s %8s %10s %8s %10s %8s %8s\n", load_ms, "grammar", "bytes", "form ms",
+              "compile ms", "copy ms", "first mask", "p50", "max");
   json out = {{"once_ms", load_ms}, {"grammars", json::array()}};
   for (const Case& c : Cases()) {
     const json line = Measure(**compiler, c);
-    std::printf("%-20s %8zu %10.1f ", c.name, c.text.size(), line["compile_ms"].get<double>());
+    std::printf("%-20s %8zu %8.2f %10.1f ", c.name, c.text.size(), line["form_ms"].get<double>(),
+                line["compile_ms"].get<double>());
     if (line.contains("refused")) {
       std::printf("%s\n", line["refused"].get<std::string>().c_str());
     } else {

@@ -7,6 +7,7 @@
     library jsonschema.
 By hand: guided.py [--rounds 5] [--batch 32] [--tokens 64] [--answers 1000] [--prefill-decode] [--json FILE]."""
 import argparse
+import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -132,7 +133,6 @@ def answers(o):
 
 def answer_all(c, model, asked, o):
     import jsonschema  # that a library says so is the point
-
     def one(i):
         s = asked[i % len(asked)]
         reply = c.post("/v1/completions", {"model": model, "prompt": f"{i}: an example:\n", "max_tokens": 400, "temperature": 0.7 + i % 2 * 0.3, "seed": i, "guided_json": s})
@@ -157,6 +157,8 @@ def main():
     parser.add_argument("--prefill-decode", action="store_true", help="one worker of each instead of one that does both")
     parser.add_argument("--json", help="where the figures go")
     o = parser.parse_args()
+    if importlib.util.find_spec("jsonschema") is None:
+        sys.exit("guided.py wants the library jsonschema (pip install jsonschema)")
     figures = {}
     with Cluster(SMOLLM2, ["--prefill", 1, "--decode", 1] if o.prefill_decode else [], dummy=False) as c:
         model = c.get("/v1/models").json()["data"][0]["id"]

@@ -26,6 +26,11 @@ decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
   return order;
 }
 
+std::shared_ptr<const Grammar> GrammarOf(const v1::ReserveRequest& in) {
+  if (!in.has_grammar()) return nullptr;
+  return std::make_shared<Grammar>(Grammar{static_cast<GrammarKind>(in.grammar().kind()), in.grammar().text()});
+}
+
 v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const LandingWays& ways,
                                 Duration wait) {
   v1::ReserveReply reply;

@@ -1,6 +1,8 @@
 // A ticket on the wire: what Reserve asks, and its answer.
 #pragma once
 
+#include <memory>
+
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_desk.h"
 #include "proto/worker.pb.h"
@@ -8,6 +10,8 @@
 namespace baton::decode_worker {
 
 decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
+/// Null: the answer has none.
+std::shared_ptr<const Grammar> GrammarOf(const v1::ReserveRequest& in);
 
 /// `wait`: predicted, until a request that comes now starts; told with a refusal.
 v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const LandingWays& ways,

@@ -39,7 +39,7 @@ void TicketDesk::DoAll(const std::vector<decode::Action>& actions) {
 
 // ---- Reserve and Cancel
 
-decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order) {
+decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order, std::shared_ptr<const Grammar> grammar) {
   if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
   if (std::find(left_.begin(), left_.end(), order.session) != left_.end()) {
     return {order.key, absl::CancelledError("its router's session has ended")};
@@ -53,6 +53,7 @@ decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order) {
   }
   decode::ReserveAnswer answer = core_.Reserve(order, clock_.Now());
   reserves_refused_ += !answer.status.ok();
+  if (answer.status.ok() && grammar) tickets_.at(answer.ticket).grammar = scheduler_->BeginGrammar(std::move(grammar));
   return answer;
 }
 
@@ -123,7 +124,7 @@ void TicketDesk::Unpin(TicketId id) {
   if (core_.Find(id) == nullptr)
     tickets_.erase(found);
   else
-    found->second.pin.Clear();
+    found->second.pin.Clear(), found->second.grammar.reset();
 }
 
 bool TicketDesk::HoldsBlocks(TicketId id, uint32_t epoch) const {
@@ -313,6 +314,7 @@ void TicketDesk::Do(const decode::StartSequence& action) {
     status =
         scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
   }
+  ticket.grammar.reset();
   if (!status.ok()) return relay_->EndWithError(key, status);
   relay_->OnStarted(key, how, *scheduler_, clock_.Now());
 }

@@ -40,7 +40,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
 
   // After Use, from here on.
-  decode::ReserveAnswer Reserve(const decode::ReserveOrder& order);
+  /// `grammar`: of the answer that is to come, or null. It is compiled from now on.
+  decode::ReserveAnswer Reserve(const decode::ReserveOrder& order, std::shared_ptr<const Grammar> grammar = nullptr);
   /// As decode::Handoff::Cancel.
   bool Cancel(const decode::TicketKey& key, bool asks_again = false);
   /// The router still waits for it; `attach_gen` 0: it has not attached.
@@ -84,6 +85,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     std::string session;
     int32_t prompt_len = 0, cached_tokens = 0;
     engine::SequenceKv pin;
+    std::shared_ptr<engine::AnswerGrammar> grammar;                 ///< being compiled; until the sequence has its own
     std::map<uint32_t, std::shared_ptr<const TransferPlan>> plans;  ///< by epoch
     std::map<uint32_t, Bound> bound;                                ///< by epoch
     std::set<uint32_t> foreign;                                     ///< epochs whose writer has other numerics

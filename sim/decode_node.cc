@@ -64,7 +64,9 @@ void DecodeNode::OnDeath() {
 }
 
 v1::ReserveReply DecodeNode::OnReserve(const v1::ReserveRequest& request) {
-  const decode::ReserveAnswer answer = life_now_->desk.Reserve(decode_worker::DecodeReserve(request));
+  const decode::ReserveAnswer answer =
+      life_now_->desk.Reserve(decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
+  WakeGrammars();
   return decode_worker::EncodeReserved(answer, life_now_->facts, life_now_->landing->ways(), Duration::zero());
 }
 

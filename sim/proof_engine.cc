@@ -1,6 +1,19 @@
 #include "sim/proof_engine.h"
 
+#include "engine/sampling/answer_grammar.h"
+#include "sim/router_process.h"
+
 namespace baton::sim {
+
+namespace {
+
+const std::shared_ptr<const GrammarCompiler>& Compiler() {
+  static const std::shared_ptr<const GrammarCompiler> compiler =
+      GrammarCompiler::Make(*SimText().tokenizer, SimText().tokenizer->eos_ids(), engine::kFakeVocab).value();
+  return compiler;
+}
+
+}  // namespace
 
 using std::chrono::microseconds;
 
@@ -15,6 +28,7 @@ engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int 
   options.scheduler.max_model_len = scenario.max_model_len;
   options.scheduler.max_step_ms = 0;
   options.scheduler.max_num_batched_tokens = scenario.chunk;
+  options.grammars = std::make_shared<engine::GrammarPool>(Compiler(), 0);
   return options;
 }
 

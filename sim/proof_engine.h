@@ -6,7 +6,7 @@
 
 namespace baton::sim {
 
-/// `odd`: of other numerics.
+/// `odd`: of other numerics. Its grammars are those of SimText.
 engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd);
 
 class ProofEngine final : public EnginePart {

@@ -3,9 +3,19 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
+#include "sim/router_process.h"
 #include "sim/stepped_engine.h"
 
 namespace baton::sim {
+namespace {
+
+/// Of the characters '!' to 'M': one that ends late, one that ends by itself, one of few texts, one that recurs.
+const Grammar kGrammars[] = {{GrammarKind::kRegex, "([0-9]{3}[-,])*[A-F]"},
+                             {GrammarKind::kRegex, "[!-/]{2,20}([A-M]|=[0-9])"},
+                             {GrammarKind::kChoice, R"(["ABBA", "ABBALA", "ABE", "C0DE:123456789", "C0DE:123465789"])"},
+                             {GrammarKind::kLark, "start: \"(\" (start | DIGIT)* \")\"\nDIGIT: /[0-9]/"}};
+
+}  // namespace
 
 router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario& scenario, Timeline& time,
                                               const router::TokenizedRequest* before) {
@@ -40,6 +50,11 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
     g.sampling.best_of = g.sampling.n + 1;
     g.sampling.length_penalty = 0.5f;
     g.sampling.early_stopping = number % 3;
+  }
+  const bool guided = scenario.seed >= kSeedsWithGrammars && (scenario.seed + static_cast<uint64_t>(number)) % 4 != 0;
+  if (guided && !g.sampling.use_beam_search) {
+    g.sampling.grammar = std::make_shared<Grammar>(kGrammars[static_cast<size_t>(number) / 4 % std::size(kGrammars)]);
+    g.eos_token_ids.assign(SimText().tokenizer->eos_ids().begin(), SimText().tokenizer->eos_ids().end());
   }
   return g;
 }

@@ -50,7 +50,8 @@ void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Mode
   cache_options.model_digest = "test";
   cache_ = std::make_unique<KvCache>(options.layout, options.num_blocks, hasher_, cache_options);
   scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_,
-                                           options.grammars);
+                                           options.grammars.get());
+  grammars_ = std::move(options.grammars);
   executor_ = std::make_unique<Executor>(model, *memory_, ops, nullptr, channel);
 }
 

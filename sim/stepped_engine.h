@@ -34,8 +34,8 @@ struct SteppedEngineOptions {
   KvLayout layout = FakeLayout();
   std::vector<int32_t> num_blocks = {256};
   bool prefix_caching = true;
-  uint64_t numerics = 0;            ///< of the fake model
-  GrammarPool* grammars = nullptr;  ///< outlives the engine
+  uint64_t numerics = 0;                  ///< of the fake model
+  std::shared_ptr<GrammarPool> grammars;  ///< whoever drives it has its work done (Turn)
 };
 
 class SteppedEngine {
@@ -65,6 +65,7 @@ class SteppedEngine {
   KvMemory& memory() { return *memory_; }
   const KvLayout& layout() const { return memory_->layout(); }
   const StepPlan& plan() const { return plan_; }
+  const std::shared_ptr<GrammarPool>& grammars() const { return grammars_; }
 
   TimePoint now = FakeClock().Now();
   /// What a step takes on the fake clock.
@@ -75,6 +76,7 @@ class SteppedEngine {
 
  private:
   void Build(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel);
+  std::shared_ptr<GrammarPool> grammars_;  ///< first: sequences end before it
   std::unique_ptr<FakeModel> fake_;
   std::unique_ptr<kernels::Ops> fake_ops_;
   RolePolicy default_policy_;

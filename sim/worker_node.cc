@@ -12,6 +12,12 @@ using std::chrono::milliseconds;
 
 namespace {
 
+/// A plan that is posted outlives a worker that dies, and its answers' grammars want their pool.
+struct HeldPlan {
+  std::shared_ptr<engine::GrammarPool> grammars;
+  engine::StepPlan plan;
+};
+
 constexpr auto kTickOfPlans = milliseconds(100);  ///< a worker's load is told so often in the product
 
 }  // namespace
@@ -71,7 +77,8 @@ void WorkerNode::Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
   hub.SendState(v1::WorkerState::STATE_READY, "");
   ticks_ = 0;
-  executing_ = step_posted_ = transfer_posted_ = false;
+  executing_ = step_posted_ = transfer_posted_ = grammars_posted_ = false;
+  if (engine.grammars() != nullptr) engine.grammars()->OnReady([this] { Wake(); });
   if (plant_.plans()) {
     const auto told = [this](std::vector<engine::SequenceOutput> outputs, uint64_t step, TimePoint at) {
       drawn_at_ = at;
@@ -107,12 +114,28 @@ void WorkerNode::TransferTurn() {
   }
 }
 
+/// Grammars are compiled, and masks made, in turns of their own: before the step that wants them or long after it.
+void WorkerNode::WakeGrammars() {
+  const engine::GrammarPool* grammars = engine_->grammars().get();
+  if (grammars == nullptr || grammars->counts().following == 0 || std::exchange(grammars_posted_, true)) return;
+  const bool late = plant_.faults_on && time_.Chance(plant_.scenario.busy);
+  Post(late ? time_.Between(microseconds(100), milliseconds(20)) : Duration(microseconds(50)),
+       [this] { GrammarTurn(); });
+}
+
+void WorkerNode::GrammarTurn() {
+  grammars_posted_ = false;
+  if (engine_->grammars()->Turn(2) > 0) WakeGrammars();
+}
+
 void WorkerNode::Step() {
   step_posted_ = false;
   drawn_at_ = time_.Now();
   engine::Scheduler& scheduler = engine_->scheduler();
-  auto plan = std::make_shared<engine::StepPlan>(scheduler.PlanStep(time_.Now()));
+  const auto held = std::make_shared<HeldPlan>(engine_->grammars(), scheduler.PlanStep(time_.Now()));
+  std::shared_ptr<engine::StepPlan> plan(held, &held->plan);
   TakeOutputs(scheduler.TakeOutputs(), plan->step);
+  WakeGrammars();
   if (plan->empty()) return;
   if (quiet_ != nullptr) quiet_->Note(*plan);
   Run(std::move(plan));
@@ -130,6 +153,7 @@ void WorkerNode::Run(std::shared_ptr<engine::StepPlan> plan) {
   Post(whole / 2, [this, plan, result] {
     *result = plant_.engines.Compute(*engine_, role(), *plan);
     OnLayers(*plan);
+    WakeGrammars();
   });
   Post(whole, [this, plan, result] {
     executing_ = false;

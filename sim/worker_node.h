@@ -114,6 +114,8 @@ class WorkerNode : public Process {
   /// Something came: a step may be planned.
   void Wake();
   void WakeTransfer(Duration after = std::chrono::microseconds(30));
+  /// An answer may wait for a mask.
+  void WakeGrammars();
   /// `landed`: hears of every piece of a slot that arrives here; `made`: how many transports were made before this one.
   using Landed = std::function<void(uint32_t made, PeerNumber writer, const LandingPlace& place)>;
   TransportMaker MakeTransport(Landed landed = nullptr);
@@ -142,6 +144,7 @@ class WorkerNode : public Process {
   void BeginQuiet(engine::StepPlan plan, TimePoint at);
   void AwaitQuiet(TimePoint until);
   void TransferTurn();
+  void GrammarTurn();
   void Tick();
   void TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
   void TellKvEvents();
@@ -155,7 +158,7 @@ class WorkerNode : public Process {
   bool host_gone_ = false;
   TimePoint loaded_at_{};
   int ticks_ = 0;
-  bool executing_ = false, step_posted_ = false, transfer_posted_ = false;
+  bool executing_ = false, step_posted_ = false, transfer_posted_ = false, grammars_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
   // Of plans:
   std::unique_ptr<QuietSteps> quiet_;

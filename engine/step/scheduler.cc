@@ -332,6 +332,10 @@ absl::Status Scheduler::BindForHandoff(SequenceKv& prefix, int32_t tokens) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<AnswerGrammar> Scheduler::BeginGrammar(std::shared_ptr<const Grammar> grammar) {
+  return state_->grammars == nullptr ? nullptr : state_->grammars->Follow(std::move(grammar), {});
+}
+
 std::vector<SequenceOutput> Scheduler::TakeOutputs() { return std::exchange(state_->outputs, {}); }
 
 bool Scheduler::RunningPlanAbandoned() const { return state_->plan_runs && state_->plan_living == 0; }

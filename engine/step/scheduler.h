@@ -95,6 +95,8 @@ class Scheduler {
   /// running sequence; of window groups only what steps from the last position on can see. ResourceExhausted with both
   /// numbers; then `prefix` is untouched.
   absl::Status BindForHandoff(SequenceKv& prefix, int32_t tokens);
+  /// Compiling begins now, for a request that will come; who drops it before has it given up. Null: no tokenizer.
+  std::shared_ptr<AnswerGrammar> BeginGrammar(std::shared_ptr<const Grammar> grammar);
 
   // ---- steps
   /// The next step; empty() when there is nothing to do. At most one plan runs at a time.

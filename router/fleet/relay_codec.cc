@@ -139,6 +139,10 @@ v1::ReserveRequest EncodeReserve(const TokenizedRequest& generation, const Reser
   out.set_lease_ms(kLegLeaseMs);
   out.set_cache_salt(generation.cache_salt);
   if (!generation.sampling.prompt_logprobs) AppendIds(generation.prompt, out.mutable_prompt_token_ids());
+  if (s.grammar) {
+    out.mutable_grammar()->set_kind(static_cast<v1::Grammar::Kind>(s.grammar->kind));
+    out.mutable_grammar()->set_text(s.grammar->text);
+  }
   return out;
 }
 

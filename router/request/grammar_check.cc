@@ -8,6 +8,7 @@
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "text/grammar_form.h"
 
 namespace baton::router {
 namespace {
@@ -15,6 +16,10 @@ namespace {
 absl::StatusOr<std::shared_ptr<const GrammarCompiler>> MakeCompiler(const Tokenizer& tokenizer) {
   BATON_ASSIGN_OR_RETURN(auto compiler, GrammarCompiler::Make(tokenizer, tokenizer.eos_ids(), tokenizer.vocab_size()));
   return std::shared_ptr<const GrammarCompiler>(std::move(compiler));
+}
+
+ApiError Refused(const std::string& field, const absl::Status& why) {
+  return BadRequest(StrCat("`", field, "`: ", why.message(), "."), field);
 }
 
 }  // namespace
@@ -51,6 +56,10 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
 
 std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const GrammarCompiler>& compiler,
                                               const Grammar& grammar, const std::string& field, TimePoint until) {
+  // Beside others' costly ones a fault that is cheap to find does not wait for a turn.
+  if (!TurnIsFree() && grammar.text.size() <= kCheapBytes) {
+    if (const absl::Status form = CheckForm(grammar); !form.ok()) return Refused(field, form);
+  }
   if (!TakeTurn(until)) {
     return Overloaded(StrCat("`", field, "` waits for grammars that take long, ", MostAtOnce(), " compile at once"),
                       Overload{static_cast<int64_t>(MostAtOnce()), 1000, "the number of cores"});
@@ -60,7 +69,7 @@ std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const Gramma
   const bool in_time = compilation.Wait(until);
   if (in_time) {
     const auto matcher = compilation.Take();
-    if (!matcher.ok()) return BadRequest(StrCat("`", field, "`: ", matcher.status().message(), "."), field);
+    if (!matcher.ok()) return Refused(field, matcher.status());
     return std::nullopt;
   }
   std::lock_guard lock(mutex_);
@@ -68,6 +77,11 @@ std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const Gramma
   return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
                            " bytes that takes too long to compile here: it was given up."),
                     field);
+}
+
+bool GrammarCheck::TurnIsFree() {
+  std::lock_guard lock(mutex_);
+  return compiling_ < MostAtOnce();
 }
 
 bool GrammarCheck::TakeTurn(TimePoint until) {

@@ -41,13 +41,15 @@ class GrammarCheck {
   GrammarCounts counts() const;
 
  private:
-  static constexpr size_t kMaxBytes = 1 << 20;  ///< of a grammar
+  static constexpr size_t kMaxBytes = 1 << 20;    ///< of a grammar
+  static constexpr size_t kCheapBytes = 4 << 10;  ///< of one whose form is checked out of turn
   static constexpr size_t kKeptBytes = 16 << 20;
 
   static std::string KeyOf(const Grammar& grammar);
   bool IsKnown(const std::string& key);
   std::optional<ApiError> Compile(const std::shared_ptr<const GrammarCompiler>& compiler, const Grammar& grammar,
                                   const std::string& field, TimePoint until);
+  bool TurnIsFree();
   bool TakeTurn(TimePoint until);
   void EndTurn();
   std::list<Compilation> TakeEnded();

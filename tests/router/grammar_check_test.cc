@@ -52,5 +52,30 @@ TEST_F(GrammarCheckTest, OnesThatWereGivenUpDelayOthersOnlyWhileTheyCompile) {
   EXPECT_FALSE(Ask(quick, TimePoint())) << "what is known needs no turn";
 }
 
+TEST_F(GrammarCheckTest, AFaultThatIsCheapToFindDoesNotWaitForATurn) {
+  const std::pair<Grammar, const char*> faults[] = {
+      {{GrammarKind::kJsonSchema, R"({"properties":{"a":{"unevaluatedItems":false}}})"},
+       "#/properties/a/unevaluatedItems"},
+      {{GrammarKind::kJsonSchema, R"({"$ref":"#"})"}, "without an end"},
+      {{GrammarKind::kJsonSchema, R"({"type":"strin"})"}, "strin"},
+      {{GrammarKind::kJsonSchema, "{"}, "not JSON"},
+      {{GrammarKind::kRegex, "(?=a)b"}, "look-around"},
+      {{GrammarKind::kChoice, "[]"}, "no choice"}};
+  std::vector<std::string> idle;
+  for (const auto& [grammar, says] : faults) {
+    const auto refused = Ask(grammar);
+    ASSERT_TRUE(refused) << grammar.text;
+    EXPECT_NE(refused->message.find(says), std::string::npos) << refused->message;
+    idle.push_back(refused->message);
+  }
+  for (size_t i = 0; i < GrammarCheck::MostAtOnce(); ++i) ASSERT_EQ(Ask(Long(i), TimePoint())->http_status, 400);
+  for (size_t i = 0; i < std::size(faults); ++i) {
+    const auto refused = Ask(faults[i].first, TimePoint());
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->http_status, 400);
+    EXPECT_EQ(refused->message, idle[i]) << "the same as where nobody else compiles";
+  }
+}
+
 }  // namespace
 }  // namespace baton::router

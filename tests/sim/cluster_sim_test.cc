@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/planted_bug.h"
+#include "sim/requests.h"
 #include "tests/planted_bugs.h"
 #include "tests/sim/checked_cluster.h"
 
@@ -89,6 +90,26 @@ TEST(ClusterSim, ASeedIsReplayedToTheByte) {
     EXPECT_TRUE(once == TraceOf(seed)) << "seed " << seed << " went another way the second time";
     EXPECT_FALSE(once == TraceOf(seed + 1)) << seed;
   }
+}
+
+/// With the same faults. Masks come before the step that wants them, and after it.
+std::string RunWithGrammars(uint64_t seed) {
+  return CheckedCluster(ClusterScenario::FromSeed(kSeedsWithGrammars + seed)).Run();
+}
+
+TEST(ClusterSim, NoSeedWithGrammarsBreaksAPromise) {
+  SetLogLevel("error");
+  for (uint64_t seed = 0, broken = 0; seed < Number("CLUSTER_SIM_GRAMMAR_SEEDS", 200) && broken < 3; ++seed) {
+    const std::string promise = RunWithGrammars(seed);
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << "replay: CLUSTER_SIM_SEED=" << kSeedsWithGrammars + seed << " cluster_sim_test";
+  }
+}
+
+TEST(ClusterSim, AnAnswerThatGoesOnWithoutItsGrammarIsNoticed) {
+  SetLogLevel("error");
+  const auto plant = [](std::string bug) { Planted() = std::move(bug); };
+  EXPECT_TRUE(FindsPlantedBug({"an answer that goes on has no grammar", 0}, 200, plant, RunWithGrammars));
 }
 
 class PlantedBugs : public ::testing::TestWithParam<BugToFind> {};

@@ -97,7 +97,10 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Tokenized
   engine::SteppedEngine one(EngineOptions(plain, 16, 128, odd));
   const v1::Attach attach = router::EncodeAttach(generation, leg);
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
-  one.RunAll();
+  while (!one.scheduler().Idle()) {
+    one.grammars()->Turn(1000);
+    BATON_CHECK(one.Step() || one.scheduler().Idle(), "nothing to run, but requests live");
+  }
   AloneAnswer alone;
   const std::vector<router::ChoiceText> texts = TextsOf(SimText(), generation);
   for (const auto& [key, answer] : one.answers) {

@@ -104,6 +104,8 @@ bt_buf bt_template_render(const bt_template* tmpl, const bt_render* request, bt_
 bt_vocabulary* bt_vocabulary_new(const bt_tokenizer* tokenizer, const int32_t* eos, size_t eos_count, size_t size,
                                  bt_error* error);
 void bt_vocabulary_free(bt_vocabulary* vocabulary);
+// What is wrong with a grammar's text, as far as it is seen in little time.
+void bt_grammar_check_form(int32_t kind, bt_str text, bt_error* error);
 // kind: GrammarKind of text/grammar.h. The vocabulary may be freed before its matchers.
 bt_matcher* bt_matcher_new(const bt_vocabulary* vocabulary, int32_t kind, bt_str text, bt_error* error);
 bt_matcher* bt_matcher_copy(const bt_matcher* matcher, bt_error* error);

@@ -90,6 +90,8 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1
     return absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`");
   const engine::RequestKey key = next_key_++;
   BATON_ASSIGN_OR_RETURN(engine::Request request, DecodeAttach(attach, limits_, key, now));
+  if (attach.output_len_so_far() > 0 && PlantedBug("an answer that goes on has no grammar"))
+    request.sampling.grammar = nullptr;
 
   Live live{.sink = sink, .request_id = attach.key().request_id(), .attach_gen = attach.attach_gen()};
   live.prompt_len = request.prompt_len;

@@ -70,7 +70,7 @@ SteppedEngineOptions OptionsFor(const Load& load, GrammarPool& pool) {
   o.scheduler.max_num_batched_tokens = load.chunk;
   o.scheduler.max_num_seqs = load.max_seqs;
   o.scheduler.max_step_ms = 0;
-  o.grammars = &pool;
+  o.grammars = {std::shared_ptr<void>(), &pool};  // the caller's
   return o;
 }
 

@@ -5,7 +5,7 @@ use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
 use crate::schema;
 use crate::tokenizer::Handle;
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher as Guide, ParserFactory};
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Vocabulary {
         let words: Vec<Vec<u8>> = (0..size).map(|id| tokenizer.grammar_bytes(id)).collect();
         let trie = TokTrie::from(&TokRxInfo::new(size as u32, eos[0]), &words).with_eos_tokens(&eos);
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+        let slices = slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(internal)?;
         factory.quiet();
         let limits = factory.limits_mut();
@@ -52,17 +52,10 @@ impl Vocabulary {
     }
 
     pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
-        let grammar = match kind {
-            JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
-            REGEX => TopLevelGrammar::from_regex(text),
-            LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
-            LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
-            CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
-            _ => return invalid(format!("there is no grammar kind {kind}")),
-        };
-        let guide = Guide::new(self.factory.create_parser(grammar));
+        let guide = Guide::new(self.factory.create_parser(read(kind, text)?));
         if let Some(error) = guide.get_error() {
-            return invalid(explain(&self.factory, kind, text, &error));
+            let says = |part| self.factory.create_parser(part).err().map(|e| e.to_string());
+            return invalid(explain(kind, text, &error, says));
         }
         // What cannot even begin is said now.
         match begin(guide.deep_clone()) {
@@ -71,6 +64,42 @@ impl Vocabulary {
             Err(error) => Err(limit(error)),
         }
     }
+}
+
+fn read(kind: i32, text: &str) -> Outcome<TopLevelGrammar> {
+    Ok(match kind {
+        JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
+        REGEX => TopLevelGrammar::from_regex(text),
+        LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
+        LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
+        CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
+        _ => return invalid(format!("there is no grammar kind {kind}")),
+    })
+}
+
+/// What is wrong with the text of a grammar, as far as that is seen without the costly part of compiling it: the
+/// automaton. Not of Lark, whose texts may name tokens of a vocabulary.
+pub fn check_form(kind: i32, text: &str) -> Outcome<()> {
+    if kind == LARK {
+        return Ok(());
+    }
+    let fault = |grammar| GrammarInit::Serialized(grammar).to_internal(None, ParserLimits::default()).err();
+    match fault(read(kind, text)?) {
+        None => Ok(()),
+        Some(error) => {
+            let says = |part| fault(part).map(|e| e.to_string());
+            invalid(explain(kind, text, &error.to_string(), says))
+        }
+    }
+}
+
+/// Kinds of tokens that a mask allows as a whole where the grammar does, without asking it about each: those of JSON
+/// strings, and of these the ones of letters and spaces, which most tokens of a vocabulary are and which regular
+/// expressions of sentences and words allow: 0.02 ms a mask in place of 0.45.
+fn slices() -> Vec<String> {
+    let mut slices = llguidance::earley::SlicedBiasComputer::general_slices();
+    slices.extend(["[A-Za-z ]{1,30}", "[A-Za-z ]{1,10}", "[a-z]{1,10}"].map(String::from));
+    slices
 }
 
 pub struct Matcher {
@@ -176,8 +205,8 @@ fn any_of(text: &str) -> Outcome<String> {
     Ok(format!("start: CHOICE\nCHOICE: {}", quoted.join(" | ")))
 }
 
-/// What the compiler says, with the place of what it does not know or take.
-fn explain(factory: &ParserFactory, kind: i32, text: &str, error: &str) -> String {
+/// What the compiler says, with the place of what it does not know or take. `says`: what it says of another grammar.
+fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) -> Option<String>) -> String {
     let error = error.trim();
     let schemas: Vec<Value> = match kind {
         JSON_SCHEMA => parse(text).and_then(schema::prepare).into_iter().collect(),
@@ -189,10 +218,8 @@ fn explain(factory: &ParserFactory, kind: i32, text: &str, error: &str) -> Strin
     }
     match (kind, schemas.first()) {
         (JSON_SCHEMA, Some(whole)) => {
-            let says = |part: &Value| {
-                let grammar = TopLevelGrammar::from_json_schema(part.clone());
-                factory.create_parser(grammar).err().map(|e| e.to_string().trim().to_string())
-            };
+            let says =
+                |part: &Value| says(TopLevelGrammar::from_json_schema(part.clone())).map(|e| e.trim().to_string());
             format!("the schema's {}: {error}", schema::narrow(whole, error, says))
         }
         _ => error.to_string(),

@@ -129,6 +129,11 @@ pub unsafe extern "C" fn bt_vocabulary_free(vocabulary: *mut Vocabulary) {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn bt_grammar_check_form(kind: i32, text: Str, error: *mut ErrorOut) {
+    guard(error, (), || grammar::check_form(kind, text.text("grammar")?))
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn bt_matcher_new(
     vocabulary: *const Vocabulary,
     kind: i32,
