@@ -26,4 +26,12 @@ inline int64_t PackedBytes(const OpsTraits& traits, int64_t rows, int64_t column
   return kept * static_cast<int64_t>(bf16 ? 2 : DTypeBytes(type)) + biases * 4;
 }
 
+/// What Ops::PackQuantized's result takes on a device that keeps the codes: blocks of 16 outputs by 64 inputs, and 64
+/// bytes of scales and zeros for each group of a block, of which 32-wide groups come in pairs.
+inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int group, bool bias) {
+  const int64_t blocks = (rows + 15) / 16, steps = (columns + 63) / 64;
+  const int64_t groups = group == 32 ? steps * 2 : columns / group;
+  return blocks * (steps * 128 * bits + groups * 64) + (bias ? rows * 4 : 0);
+}
+
 }  // namespace baton::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/gguf.h"
 #include "engine/model/config/model_config.h"
 #include "engine/model/weight_rules.h"
+#include "kernels/quantized/weight.h"
 
 namespace baton::engine {
 
@@ -33,6 +35,12 @@ struct StoredWeight {
   absl::Span<const uint8_t> bytes;  ///< empty: made, not stored
 };
 
+/// Integer codes as kernels::QuantizedWeight has them: `group` neighbours of a row share a scale.
+struct CodeFormat {
+  int bits = 0, group = 0;
+  bool operator==(const CodeFormat&) const = default;
+};
+
 /// Immutable after opening; any thread. Check a rule before anything else is asked about it.
 class WeightSource {
  public:
@@ -50,6 +58,10 @@ class WeightSource {
   void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const {
     Read(WeightPart::Whole(rule), type, out, threads);
   }
+  /// The codes that the tensor is stored in, where a device could compute with them as they are; else none.
+  virtual std::optional<CodeFormat> Codes(const WeightRule&) const { return std::nullopt; }
+  /// The codes of a part whose columns are whole groups. Only where Codes has some.
+  virtual absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const;
   virtual StoredWeight Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;

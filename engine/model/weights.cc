@@ -1,6 +1,7 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -49,6 +50,12 @@ std::vector<WeightPart> PartsKept(const ModelConfig& config, const RankPlace& pl
   return parts;
 }
 
+int64_t RowsOf(const std::vector<WeightPart>& parts) {
+  int64_t rows = 0;
+  for (const WeightPart& part : parts) rows += part.rows;
+  return rows;
+}
+
 // Where the bytes of a packed layer count; of a tied pair only the head is packed.
 int64_t& KindOf(Weight weight, WeightBytes& bytes) {
   switch (weight) {
@@ -67,6 +74,20 @@ DType LinearType(const WeightSource& source, const std::vector<WeightPart>& part
   const bool alike =
       std::ranges::all_of(parts, [&](const WeightPart& part) { return ReadType(source, part.rule, compute) == type; });
   return alike ? type : compute;
+}
+
+// The codes that a packed layer keeps: on a device, where all of its parts have them in one format and are cut between
+// groups. An embedding table is looked up as floats, as its copy that serves as the head is.
+std::optional<CodeFormat> CodesKept(const WeightSource& source, const std::vector<WeightPart>& parts,
+                                    const kernels::OpsTraits& traits) {
+  if (!traits.device_panels || parts[0].rule.weight == Weight::kEmbedding) return std::nullopt;
+  const std::optional<CodeFormat> format = source.Codes(parts[0].rule);
+  if (!format) return std::nullopt;
+  const bool alike = std::ranges::all_of(parts, [&](const WeightPart& part) {
+    return source.Codes(part.rule) == format && part.first_column % format->group == 0 &&
+           part.columns % format->group == 0;
+  });
+  return alike ? format : std::nullopt;
 }
 
 // Norms lie one behind another, each from a 64-byte line on.
@@ -91,6 +112,8 @@ class WeightLoader {
   // Parts with the same columns, their rows one after another.
   absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(const std::vector<WeightPart>& parts,
                                                        const std::vector<WeightPart>& biases);
+  absl::StatusOr<std::unique_ptr<PackedLinear>> PackFloats(const std::vector<WeightPart>& parts, const float* bias);
+  absl::StatusOr<std::unique_ptr<PackedLinear>> PackCodes(const std::vector<WeightPart>& parts, const float* bias);
   // A layer that is summed over ranks. Its bias belongs to the first leaf of all.
   absl::StatusOr<Linears> Leaves(Weight weight, int layer, bool has_bias, Weight bias);
   // Queues a vector; UploadNorms sets the pointer.
@@ -126,17 +149,7 @@ class WeightLoader {
 absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::vector<WeightPart>& parts,
                                                                    const std::vector<WeightPart>& biases) {
   if (given_up_ != nullptr && *given_up_) return absl::CancelledError("loading was given up");
-  int64_t rows = 0;
-  const int64_t columns = parts[0].columns;
-  const DType type = LinearType(source_, parts, ops_.traits().compute);
-  for (const WeightPart& part : parts) rows += part.rows;
-  const size_t bytes = static_cast<size_t>(rows * columns) * DTypeBytes(type);
-  char* const host = Scratch(bytes);
-  char* at = host;
-  for (const WeightPart& part : parts) {
-    source_.Read(part, type, at, ReadThreads(ops_));
-    at += static_cast<size_t>(part.elements()) * DTypeBytes(type);
-  }
+  const int64_t rows = RowsOf(parts);
   std::vector<float> bias;
   for (const WeightPart& part : biases) {
     bias.resize(bias.size() + static_cast<size_t>(part.elements()));
@@ -144,11 +157,42 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
     Advance(part);
   }
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
+  const float* const added = bias.empty() ? nullptr : bias.data();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedLinear> packed,
-                         ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias.empty() ? nullptr : bias.data()));
+                         CodesKept(source_, parts, ops_.traits()) ? PackCodes(parts, added) : PackFloats(parts, added));
   KindOf(parts[0].rule.weight, out_.bytes) += static_cast<int64_t>(packed->bytes());
   for (const WeightPart& part : parts) Advance(part);
   return packed;
+}
+
+absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackFloats(const std::vector<WeightPart>& parts,
+                                                                       const float* bias) {
+  const int64_t rows = RowsOf(parts), columns = parts[0].columns;
+  const DType type = LinearType(source_, parts, ops_.traits().compute);
+  char* const host = Scratch(static_cast<size_t>(rows * columns) * DTypeBytes(type));
+  char* at = host;
+  for (const WeightPart& part : parts) {
+    source_.Read(part, type, at, ReadThreads(ops_));
+    at += static_cast<size_t>(part.elements()) * DTypeBytes(type);
+  }
+  return ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias);
+}
+
+absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackCodes(const std::vector<WeightPart>& parts,
+                                                                      const float* bias) {
+  kernels::QuantizedWeight whole;
+  for (const WeightPart& part : parts) {
+    BATON_ASSIGN_OR_RETURN(kernels::QuantizedWeight codes, source_.ReadCodes(part));
+    if (whole.n == 0) {
+      whole = std::move(codes);
+      continue;
+    }
+    whole.n += codes.n;
+    whole.codes.insert(whole.codes.end(), codes.codes.begin(), codes.codes.end());
+    whole.scales.insert(whole.scales.end(), codes.scales.begin(), codes.scales.end());
+    whole.zeros.insert(whole.zeros.end(), codes.zeros.begin(), codes.zeros.end());
+  }
+  return ops_.PackQuantized(whole, bias);
 }
 
 absl::StatusOr<WeightLoader::Linears> WeightLoader::Leaves(Weight weight, int layer, bool has_bias, Weight bias) {
@@ -262,11 +306,15 @@ class WeightPlanner {
   void Scratch(int64_t bytes) { out_.scratch_bytes = std::max(out_.scratch_bytes, bytes); }
 
   void Linear(const std::vector<WeightPart>& parts, bool bias) {
-    int64_t rows = 0;
-    for (const WeightPart& part : parts) rows += part.rows;
+    const int64_t rows = RowsOf(parts), columns = parts[0].columns;
+    int64_t& kind = KindOf(parts[0].rule.weight, out_.device);
+    if (const std::optional<CodeFormat> codes = CodesKept(source_, parts, traits_)) {
+      kind += kernels::PackedCodeBytes(rows, columns, codes->bits, codes->group, bias);
+      return Scratch(3 * rows * columns);  // the file's blocks, the codes in bytes, and the device's layout of them
+    }
     const DType type = LinearType(source_, parts, traits_.compute);
-    KindOf(parts[0].rule.weight, out_.device) += kernels::PackedBytes(traits_, rows, parts[0].columns, type, bias);
-    Scratch(rows * parts[0].columns * BytesOf(type));
+    kind += kernels::PackedBytes(traits_, rows, columns, type, bias);
+    Scratch(rows * columns * BytesOf(type));
   }
   void Leaves(Weight weight, int layer, bool bias) {
     for (int leaf = 0; leaf < place_.leaves(); ++leaf) {

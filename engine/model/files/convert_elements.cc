@@ -54,6 +54,11 @@ void WeightSource::ReadPart(const WeightPart& part, int64_t first, int64_t count
   }
 }
 
+absl::StatusOr<kernels::QuantizedWeight> WeightSource::ReadCodes(const WeightPart& part) const {
+  return absl::FailedPreconditionError(
+      StrCat("weight ", static_cast<int>(part.rule.weight), " is not stored in codes"));
+}
+
 void WeightSource::Read(const WeightPart& part, DType type, void* out, int threads) const {
   constexpr int64_t kWorthAThread = 1 << 18;  // elements
   const int64_t pieces = std::clamp<int64_t>(part.elements() / kWorthAThread, 1, std::max(threads, 1));

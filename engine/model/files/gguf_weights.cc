@@ -8,6 +8,7 @@
 #include "engine/model/config/families/family.h"
 #include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_source.h"
+#include "kernels/quantized/checkpoint_formats.h"
 
 namespace baton::engine {
 namespace {
@@ -20,6 +21,14 @@ class GgufWeights : public WeightSource {
   absl::Status Check(const WeightRule& rule) const override;
   DType NativeType(const WeightRule& rule) const override;
   void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override;
+  std::optional<CodeFormat> Codes(const WeightRule& rule) const override {
+    switch (const GgmlType type = At(rule).type; type) {
+      case GgmlType::kQ4_0: return CodeFormat{4, static_cast<int>(GgmlBlockOf(type).elements)};
+      case GgmlType::kQ8_0: return CodeFormat{8, static_cast<int>(GgmlBlockOf(type).elements)};
+      default: return std::nullopt;
+    }
+  }
+  absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override;
   StoredWeight Stored(const WeightRule& rule) const override {
     const GgufTensor& tensor = At(rule);
     return {GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)};
@@ -112,6 +121,22 @@ void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count,
       ConvertElements(DType::kF32, reinterpret_cast<const uint8_t*>(floats.data()), type, to, columns);
     }
   }
+}
+
+absl::StatusOr<kernels::QuantizedWeight> GgufWeights::ReadCodes(const WeightPart& part) const {
+  const GgufTensor& tensor = At(part.rule);
+  const GgmlBlock block = GgmlBlockOf(tensor.type);
+  const auto bytes_of = [&](int64_t columns) { return static_cast<size_t>(columns / block.elements * block.bytes); };
+  const size_t row_bytes = bytes_of(part.rule.columns()), first = bytes_of(part.first_column),
+               taken = bytes_of(part.columns);
+  const uint8_t* const data = file_->Bytes(tensor).data();
+  std::vector<std::byte> blocks(taken * static_cast<size_t>(part.rows));
+  for (int64_t row = 0; row < part.rows; ++row) {
+    const auto from = static_cast<size_t>(SourceRow(part.rule, part.first_row + row));
+    std::memcpy(blocks.data() + static_cast<size_t>(row) * taken, data + from * row_bytes + first, taken);
+  }
+  const int n = static_cast<int>(part.rows), k = static_cast<int>(part.columns);
+  return tensor.type == GgmlType::kQ4_0 ? kernels::UnpackQ4_0(blocks, n, k) : kernels::UnpackQ8_0(blocks, n, k);
 }
 
 }  // namespace

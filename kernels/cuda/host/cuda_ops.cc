@@ -25,7 +25,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   stream_.SetPolicy(config.policy);
 #endif
   traits_ = {
-      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-2" : "cuda-2-fast", 1, true, 8,
+      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-3" : "cuda-3-fast", 1, true, 8,
       cuda::kGemvMaxRows};
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());

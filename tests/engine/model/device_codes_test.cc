@@ -1,0 +1,93 @@
+// A quantized GGUF file on a GPU keeps its codes: fewer bytes, and the bits of the bf16 weights that the codes stand
+// for.
+#include <gtest/gtest.h>
+
+#include "engine/model/files/gguf_dequant.h"
+#include "kernels/quantized/checkpoint_formats.h"
+#include "tests/engine/model/model_files.h"
+#include "tests/engine/model/random_steps.h"
+
+namespace baton::engine {
+namespace {
+
+kernels::QuantizedWeight Unpacked(GgmlType type, const std::string& blocks, const WeightRule& rule) {
+  const auto bytes = std::as_bytes(std::span(blocks));
+  const int n = static_cast<int>(rule.rows()), k = static_cast<int>(rule.columns());
+  return (type == GgmlType::kQ4_0 ? kernels::UnpackQ4_0(bytes, n, k) : kernels::UnpackQ8_0(bytes, n, k)).value();
+}
+
+class DeviceCodes : public testing::TestWithParam<GgmlType> {
+ protected:
+  // blocks.gguf has codes in every matrix, floats.gguf what a GPU multiplies with, rounded to bf16.
+  DeviceCodes() {
+    std::ifstream in("tests/engine/model/goldens/llama2/config.json");
+    nlohmann::json hf = nlohmann::json::parse(in);
+    hf["hidden_size"] = 128;
+    hf["intermediate_size"] = 192;
+    hf["num_hidden_layers"] = 2;
+    hf["num_attention_heads"] = 2;
+    hf["num_key_value_heads"] = 1;
+    hf["head_dim"] = 64;
+    const ModelConfig config = ParseHfConfig(hf, "C")->config;
+    const auto blocks = [](const WeightRule& rule) {
+      const auto seed = static_cast<uint32_t>(1000 * rule.layer + static_cast<int>(rule.weight));
+      return RandomBlocks(GetParam(), rule.rows(), rule.columns(), seed);
+    };
+    const auto floats = [&blocks](const WeightRule& rule) {
+      const std::string stored = blocks(rule);
+      std::vector<uint16_t> values;
+      if (rule.weight == Weight::kEmbedding) {  // looked up, not multiplied with
+        std::vector<float> exact(static_cast<size_t>(rule.elements()));
+        Dequantize(GetParam(), reinterpret_cast<const uint8_t*>(stored.data()), rule.elements(), exact.data());
+        for (const float x : exact) values.push_back(Bf16OfFloat(x));
+      } else {
+        values = kernels::DequantizedBf16(Unpacked(GetParam(), stored, rule));
+      }
+      return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint16_t));
+    };
+    directory_.Write("blocks.gguf", GgufBytes(config, "llama", hf, GetParam(), blocks));
+    directory_.Write("floats.gguf", GgufBytes(config, "llama", hf, GgmlType::kBF16, floats));
+  }
+  ModelSource Source(const std::string& name, int width) const {
+    ModelSource source = SourceWithin(directory_.path() + "/" + name, limits_);
+    source.dummy_weights = false;
+    source.place = RankPlace::Of(0, 1, 1, width);
+    return source;
+  }
+
+  const RandomLimits limits_;
+  TempDirectory directory_;
+};
+
+TEST_P(DeviceCodes, HaveTheBitsOfTheBf16WeightsTheyStandFor) {
+  for (const int width : {1, 2}) {  // 2: columns are cut as for two ranks
+    auto codes = LoadOnDevice(Source("blocks.gguf", width), limits_, {}),
+         floats = LoadOnDevice(Source("floats.gguf", width), limits_, {});
+    ASSERT_TRUE(codes.ok() && floats.ok()) << codes.status() << floats.status();
+    std::mt19937 random(31);
+    const int vocab = codes->model->config().vocab_size;
+    for (const int kind : {0, 1, 2, 3, 0, 1}) {
+      const RandomStep step = MakeStep(kind, limits_, vocab, random);
+      const auto got = RunStep(*codes, step), want = RunStep(*floats, step);
+      ASSERT_TRUE(got.ok() && want.ok()) << got.status() << want.status();
+      ASSERT_EQ(got->logits, want->logits) << "width " << width << ", " << step.tokens.size() << " rows";
+    }
+  }
+}
+
+TEST_P(DeviceCodes, TakeTheBytesThatWerePlanned) {
+  const auto bytes = [&](const std::string& name) {
+    auto on = LoadOnDevice(Source(name, 1), limits_, {}).value();
+    const int64_t taken = static_cast<int64_t>(on.model->weight_bytes());
+    EXPECT_EQ(taken, InspectModel(Source(name, 1), on.ops->traits(), limits_.rows).value().weight_bytes) << name;
+    return static_cast<double>(taken);
+  };
+  // A code of 4 or 8 bits and its part of a group's scale and zero, against 16 bits; the embedding stays as it is.
+  EXPECT_LT(bytes("blocks.gguf") / bytes("floats.gguf"), GetParam() == GgmlType::kQ4_0 ? 0.6 : 0.8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceCodes, testing::Values(GgmlType::kQ4_0, GgmlType::kQ8_0),
+                         [](const auto& info) { return std::string(GgmlBlockOf(info.param).name); });
+
+}  // namespace
+}  // namespace baton::engine
