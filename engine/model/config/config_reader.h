@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,12 +26,15 @@ using ConfigOverrides = std::vector<std::string>;
 /// field, its value and what was expected; NotFound: no config.json.
 absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides = {});
 
-/// The same for a GGUF file (architectures llama, qwen2, qwen3, gemma3).
+/// The same for a GGUF file (of an architecture that a family has).
 absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides = {});
 
 /// config.json's fields of an already parsed object. `where` starts messages.
 absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,
                                          const ConfigOverrides& overrides = {});
+
+/// Whether its files hold the rows of q and k in interleaved rope order.
+bool GgufHoldsPairs(std::string_view architecture);
 
 /// The fields of config.json that a GGUF file's metadata and tensor table amount to.
 absl::StatusOr<nlohmann::json> GgufToHfConfig(const GgufFile& file);

@@ -191,6 +191,11 @@ absl::Status SpecialTokens(const GgufFile& file, json& out) {
 
 }  // namespace
 
+bool GgufHoldsPairs(std::string_view architecture) {
+  const Family* const family = FindGgufFamily(architecture);
+  return family != nullptr && family->gguf_pairs;
+}
+
 absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   BATON_ASSIGN_OR_RETURN(const std::string_view view, file.GetString("general.architecture"));
   const std::string architecture(view);

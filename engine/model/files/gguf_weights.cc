@@ -5,7 +5,7 @@
 #include "common/check.h"
 #include "common/half.h"
 #include "common/status.h"
-#include "engine/model/config/families/family.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_source.h"
 #include "kernels/quantized/checkpoint_formats.h"
@@ -144,8 +144,7 @@ absl::StatusOr<kernels::QuantizedWeight> GgufWeights::ReadCodes(const WeightPart
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
                                                               const ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(const std::string_view architecture, file->GetString("general.architecture"));
-  const Family* const family = FindGgufFamily(architecture);
-  const bool interleaved = family != nullptr && family->gguf_pairs;
+  const bool interleaved = GgufHoldsPairs(architecture);
   return std::make_unique<GgufWeights>(std::move(file), config, interleaved);
 }
 

@@ -118,6 +118,22 @@ inline std::string RandomBlocks(GgmlType type, int64_t rows, int64_t columns, ui
   return out;
 }
 
+/// What only Gemma's files say.
+inline void AddGemmaFields(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf,
+                           GgufBuilder& b) {
+  const std::string a = architecture + ".";
+  auto number = [&](const std::string& key, float value) {
+    b.AddRaw(a + key, GgufValueType::kF32, GgufBuilder::Bytes(value));
+  };
+  b.AddUint(a + "attention.sliding_window", hf["sliding_window"].get<uint32_t>());
+  number("final_logit_softcapping", c.logit_softcap);
+  number("attn_logit_softcapping", c.attention_softcap);
+  if (architecture != "gemma3") return;
+  b.AddUint(a + "attention.sliding_window_pattern", hf["sliding_window_pattern"].get<uint32_t>());
+  b.AddString(a + "rope.scaling.type", hf["rope_scaling"]["rope_type"].get<std::string>());
+  number("rope.scaling.factor", hf["rope_scaling"]["factor"].get<float>());
+}
+
 /// A GGUF file (F32 vectors; matrices of type `stored`, BF16 or F16, or what `matrix_of` makes of a rule) as the usual
 /// converter writes it: q and k rows of architectures "llama" and "smollm3" in pairs, Gemma's norms with the 1 added.
 inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf,
@@ -179,16 +195,7 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
     }
     add("rope_freqs.weight", {static_cast<uint64_t>(c.head_dim / 2)}, GgmlType::kF32, factors);
   }
-  if (architecture.starts_with("gemma")) {
-    b.AddUint(a + "attention.sliding_window", hf["sliding_window"].get<uint32_t>());
-    number("final_logit_softcapping", c.logit_softcap);
-    number("attn_logit_softcapping", c.attention_softcap);
-  }
-  if (architecture == "gemma3") {
-    b.AddUint(a + "attention.sliding_window_pattern", hf["sliding_window_pattern"].get<uint32_t>());
-    b.AddString(a + "rope.scaling.type", hf["rope_scaling"]["rope_type"].get<std::string>());
-    number("rope.scaling.factor", hf["rope_scaling"]["factor"].get<float>());
-  }
+  if (architecture.starts_with("gemma")) AddGemmaFields(c, architecture, hf, b);
   const std::vector<uint8_t> head = b.Build();
   return std::string(head.begin(), head.end()) + data;
 }
