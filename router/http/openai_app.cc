@@ -84,7 +84,7 @@ std::vector<KeyUse> UsesOf(const ApiKeys& keys) {
 WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
 
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
-constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kModelPrefix = "/v1/models/", kResponsePrefix = "/v1/responses/";
 
 }  // namespace
 
@@ -143,9 +143,12 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
 
 const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
   static constexpr Route kOneModel = {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true};
+  static constexpr Route kOneResponse = {"/v1/responses/{response_id}", "GET", &OpenAiApp::OneResponse, true, true};
+  static constexpr Route kForget = {"/v1/responses/{response_id}", "DELETE", &OpenAiApp::ForgetResponse, true, true};
   for (const Route& route : kRoutes) {
     if (request.path == route.path) return &route;
   }
+  if (request.path.starts_with(kResponsePrefix)) return request.method == "DELETE" ? &kForget : &kOneResponse;
   return request.path.starts_with(kModelPrefix) ? &kOneModel : nullptr;
 }
 
@@ -269,7 +272,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   head.return_token_ids = request.return_token_ids;
   head.tokens_as_ids = request.return_tokens_as_token_ids;
   request.input.request_id = ids_.OnceOnly(call->id);
-  std::function<void(std::string)> keep;
+  AnswerKeeper keep;
   if (request.responses) {
     head.id = absl::StrFormat("resp_%016x%016x", RandomWord(), RandomWord());
     if (auto error = GoOn(*call, head.id, request, keep)) return call->Fail(*error);

@@ -56,6 +56,8 @@ class OpenAiApp {
   void Messages(const std::shared_ptr<Call>& call);
   void CountTokens(const std::shared_ptr<Call>& call);
   void Responses(const std::shared_ptr<Call>& call);
+  void OneResponse(const std::shared_ptr<Call>& call);
+  void ForgetResponse(const std::shared_ptr<Call>& call);
   void Embeddings(const std::shared_ptr<Call>& call);
   void OllamaChat(const std::shared_ptr<Call>& call);
   void OllamaGenerate(const std::shared_ptr<Call>& call);
@@ -78,12 +80,12 @@ class OpenAiApp {
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
+  using AnswerKeeper = std::function<void(std::string message, const std::string& answer)>;
   /// Puts the turns before a request of /v1/responses in front of it. `keep`: where its own go then.
-  std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request,
-                               std::function<void(std::string)>& keep);
+  std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request, AnswerKeeper& keep);
   /// `keep` hears of the answer, for ResponsesFormat.
   static std::unique_ptr<AnswerFormat> MakeFormat(const CompletionRequest& request, AnswerHead head,
-                                                  const Tokenizer& tokenizer, std::function<void(std::string)> keep);
+                                                  const Tokenizer& tokenizer, AnswerKeeper keep);
   /// The request's key as "Bearer KEY"; Anthropic's clients send it as x-api-key.
   static std::string KeyOf(const HttpRequest& request);
   /// Of the caller's key; null: it has none.

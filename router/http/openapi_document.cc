@@ -161,6 +161,13 @@ std::string Get(std::string_view path, std::string_view summary, std::string_vie
                 "}}");
 }
 
+std::string OneResponse() {
+  return StrCat(R"("/v1/responses/{response_id}":{"parameters":[{"name":"response_id","in":"path","required":true,)",
+                R"("schema":{"type":"string"}}],"get":{"summary":"An earlier answer of /v1/responses",)",
+                Responses("The answer"), R"(},"delete":{"summary":"Forgets an earlier answer",)",
+                Responses("It is forgotten"), "}}");
+}
+
 std::string PropertyText(const Property& property, bool required) {
   constexpr std::string_view kType = R"("type":")";
   std::string_view schema = property.schema;
@@ -198,6 +205,7 @@ std::string MakeDocument() {
       Post("/v1/messages", "Answer a chat in Anthropic's shape", "messages", {}, "OtherError"),
       Post("/v1/messages/count_tokens", "Tokens of a prompt in Anthropic's shape", "messages", {}, "OtherError"),
       Post("/v1/responses", "Answer items in OpenAI's newer shape", "input", {}),
+      OneResponse(),
       Post("/api/chat", "Answer a chat in Ollama's shape", "messages", {}, "OtherError"),
       Post("/api/generate", "Answer a prompt in Ollama's shape", "", {}, "OtherError"),
       Get("/api/tags", "Models served, in Ollama's shape"),

@@ -2,6 +2,7 @@
 // (json_messages.cc, json_responses.cc, json_ollama.cc), the answer gets a format of its own.
 #include <utility>
 
+#include "common/foreign_text.h"
 #include "common/str_cat.h"
 #include "router/http/messages_format.h"
 #include "router/http/ollama_format.h"
@@ -11,6 +12,16 @@
 #include "router/json_writer.h"
 
 namespace baton::router {
+namespace {
+
+std::string NoResponse(std::string_view id, size_t remembered_bytes) {
+  return StrCat("this router has no response ", Printable(id, 100),
+                ". Responses are kept in the memory of the router that gave them, ", remembered_bytes >> 20,
+                " MiB of them for each API key, until it restarts; nobody else's are found, nor those with \"store\": "
+                "false.");
+}
+
+}  // namespace
 
 void OpenAiApp::Messages(const std::shared_ptr<Call>& call) {
   call->api = Api::kMessages;
@@ -20,6 +31,23 @@ void OpenAiApp::Messages(const std::shared_ptr<Call>& call) {
 void OpenAiApp::Responses(const std::shared_ptr<Call>& call) {
   call->api = Api::kResponses;
   Parse(call, ParseResponsesRequest, "resp_");
+}
+
+void OpenAiApp::OneResponse(const std::shared_ptr<Call>& call) {
+  const std::string id = call->LastOfPath();
+  const auto kept = responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id);
+  if (!kept)
+    return call->Fail({404, "invalid_request_error", "response_not_found", "", NoResponse(id, kRememberedBytes)});
+  call->RespondJson(kept->answer);
+}
+
+void OpenAiApp::ForgetResponse(const std::shared_ptr<Call>& call) {
+  const std::string id = call->LastOfPath();
+  if (!responses_->Forget(keys_.SaltOf(KeyOf(call->request), ""), id))
+    return call->Fail({404, "invalid_request_error", "response_not_found", "", NoResponse(id, kRememberedBytes)});
+  std::string out;
+  JsonWriter(out).BeginObject().Field("id", id).Field("object", "response").Field("deleted", true).EndObject();
+  call->RespondJson(std::move(out));
 }
 
 void OpenAiApp::OllamaChat(const std::shared_ptr<Call>& call) {
@@ -40,7 +68,7 @@ void OpenAiApp::Embeddings(const std::shared_ptr<Call>& call) {
 }
 
 std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& request, AnswerHead head,
-                                                    const Tokenizer& tokenizer, std::function<void(std::string)> keep) {
+                                                    const Tokenizer& tokenizer, AnswerKeeper keep) {
   switch (request.api) {
     case Api::kMessages: return std::make_unique<MessagesFormat>(std::move(head));
     case Api::kResponses:
@@ -53,26 +81,24 @@ std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& req
 }
 
 std::optional<ApiError> OpenAiApp::GoOn(const Call& call, const std::string& id, CompletionRequest& request,
-                                        std::function<void(std::string)>& keep) {
+                                        AnswerKeeper& keep) {
   const ResponsesPart& part = *request.responses;
   const std::string owner = keys_.SaltOf(KeyOf(call.request), "");
   std::string& messages = std::get<ChatPrompt>(request.prompts.front()).messages_json;
   std::string turns = messages.substr(1, messages.size() - 2);
   if (!part.previous_id.empty()) {
-    const std::optional<std::string> before = responses_->Find(owner, part.previous_id);
+    const auto before = responses_->Find(owner, part.previous_id);
     if (!before) {
-      return ApiError{
-          404, "invalid_request_error", "previous_response_not_found", "previous_response_id",
-          StrCat("`previous_response_id`: this router has no response ", part.previous_id,
-                 ". Responses are kept in the memory of the router that gave them, ", kRememberedBytes >> 20,
-                 " MiB of them for each API key, until it restarts; nobody else's are found.")};
+      return ApiError{404, "invalid_request_error", "previous_response_not_found", "previous_response_id",
+                      StrCat("`previous_response_id`: ", NoResponse(part.previous_id, kRememberedBytes))};
     }
-    turns = StrCat(*before, ",", turns);
+    turns = StrCat(before->messages, ",", turns);
   }
   messages = StrCat("[", part.instructions_message, part.instructions_message.empty() ? "" : ",", turns, "]");
   if (part.store) {
-    keep = [memory = responses_, owner, id, turns = std::move(turns)](const std::string& answer) {
-      memory->Keep(owner, id, StrCat(turns, ",", answer));
+    keep = [memory = responses_, owner, id, turns = std::move(turns)](const std::string& message,
+                                                                      const std::string& answer) {
+      memory->Keep(owner, id, {StrCat(turns, ",", message), answer});
     };
   }
   return std::nullopt;

@@ -1,36 +1,54 @@
 #include "router/http/response_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace baton::router {
 namespace {
 
-constexpr size_t kBookkeeping = 256;  // bytes of an entry beside its texts
+size_t SizeOf(const std::string& id, const ResponseMemory::Kept& kept) {
+  constexpr size_t kBookkeeping = 256;  // bytes of an entry beside its texts
+  return 2 * id.size() + kept.messages.size() + kept.answer.size() + kBookkeeping;
+}
 
 }  // namespace
 
-void ResponseMemory::Keep(const std::string& owner, const std::string& id, std::string messages) {
-  const size_t size = 2 * id.size() + messages.size() + kBookkeeping;
+void ResponseMemory::Book::Drop(std::unordered_map<std::string, Kept>::iterator one) {
+  bytes -= SizeOf(one->first, one->second);
+  kept.erase(one);
+}
+
+void ResponseMemory::Keep(const std::string& owner, const std::string& id, Kept kept) {
+  const size_t size = SizeOf(id, kept);
   const std::lock_guard lock(mutex_);
   Book& book = books_[owner];
-  if (size > capacity_bytes_ || !book.kept.emplace(id, std::move(messages)).second) return;
+  if (size > capacity_bytes_ || !book.kept.emplace(id, std::move(kept)).second) return;
   book.order.push_back(id);
   book.bytes += size;
   while (book.bytes > capacity_bytes_) {
-    const auto oldest = book.kept.find(book.order.front());
-    book.bytes -= 2 * oldest->first.size() + oldest->second.size() + kBookkeeping;
-    book.kept.erase(oldest);
+    book.Drop(book.kept.find(book.order.front()));
     book.order.pop_front();
   }
 }
 
-std::optional<std::string> ResponseMemory::Find(const std::string& owner, const std::string& id) const {
+std::optional<ResponseMemory::Kept> ResponseMemory::Find(const std::string& owner, const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto book = books_.find(owner);
   if (book == books_.end()) return std::nullopt;
   const auto found = book->second.kept.find(id);
   if (found == book->second.kept.end()) return std::nullopt;
   return found->second;
+}
+
+bool ResponseMemory::Forget(const std::string& owner, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto book = books_.find(owner);
+  if (book == books_.end()) return false;
+  const auto found = book->second.kept.find(id);
+  if (found == book->second.kept.end()) return false;
+  book->second.Drop(found);
+  std::erase(book->second.order, id);
+  return true;
 }
 
 size_t ResponseMemory::BytesOf(const std::string& owner) const {

@@ -1,5 +1,6 @@
 // ResponseMemory: the conversations behind the answers of /v1/responses, so that a later request can go on from one by
-// its id. In this process's memory only, up to a number of bytes for each owner, whose oldest go first. Thread-safe.
+// its id, or ask for it again. In this process's memory only, up to a number of bytes for each owner, whose oldest go
+// first. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,26 @@ class ResponseMemory {
   /// `capacity_bytes`: of one owner.
   explicit ResponseMemory(size_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
-  /// `owner`: whose it is; nobody else finds it, or drives it out. `messages`: JSON objects with commas between them.
-  void Keep(const std::string& owner, const std::string& id, std::string messages);
-  std::optional<std::string> Find(const std::string& owner, const std::string& id) const;
+  struct Kept {
+    std::string messages;  ///< the conversation to its end: JSON objects with commas between them
+    std::string answer;    ///< as it was given: a JSON object
+  };
+
+  /// `owner`: whose it is; nobody else finds it, or drives it out.
+  void Keep(const std::string& owner, const std::string& id, Kept kept);
+  std::optional<Kept> Find(const std::string& owner, const std::string& id) const;
+  /// False: there is none.
+  bool Forget(const std::string& owner, const std::string& id);
   size_t BytesOf(const std::string& owner) const;
 
  private:
   struct Book {
-    std::unordered_map<std::string, std::string> kept;
+    std::unordered_map<std::string, Kept> kept;
     std::deque<std::string> order;  ///< ids of kept, oldest first
     size_t bytes = 0;
+
+    /// Takes one out of `kept`; its id stays in `order` for the caller.
+    void Drop(std::unordered_map<std::string, Kept>::iterator one);
   };
 
   const size_t capacity_bytes_;

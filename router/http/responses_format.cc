@@ -174,7 +174,7 @@ void ResponsesFormat::Take(const ChoicePart& part) {
   }
 }
 
-void ResponsesFormat::KeepMessage() {
+void ResponsesFormat::KeepAnswer(const std::string& answer) const {
   if (!keep_) return;
   std::string message;
   JsonWriter w(message);
@@ -182,7 +182,7 @@ void ResponsesFormat::KeepMessage() {
   if (!thoughts_.empty()) w.Field("reasoning_content", thoughts_);
   if (!calls_.empty()) w.Key("tool_calls").Raw(StrCat("[", calls_, "]"));
   w.EndObject();
-  keep_(std::move(message));
+  keep_(std::move(message), answer);
 }
 
 std::string ResponsesFormat::Begin(size_t, const AnswerTail&) {
@@ -211,9 +211,9 @@ std::string ResponsesFormat::Finish(const ChoicePart&, const ChoiceFinish& finis
 
 std::string ResponsesFormat::End(const AnswerTail& tail) {
   out_.clear();
-  KeepMessage();
-  Emit(cut_ ? "response.incomplete" : "response.completed",
-       [&](JsonWriter& w) { w.Key("response").Raw(Response(Status(), &tail.usage)); });
+  const std::string answer = Response(Status(), &tail.usage);
+  KeepAnswer(answer);
+  Emit(cut_ ? "response.incomplete" : "response.completed", [&](JsonWriter& w) { w.Key("response").Raw(answer); });
   return out_;
 }
 
@@ -227,8 +227,9 @@ std::string ResponsesFormat::Whole(const WholeParts& whole, const AnswerTail& ta
   const ChoicePart& part = whole.choices.front();
   Take(part);
   Finish(part, part.finish.value_or(ChoiceFinish{}), tail);
-  KeepMessage();
-  return Response(Status(), &tail.usage);
+  std::string answer = Response(Status(), &tail.usage);
+  KeepAnswer(answer);
+  return answer;
 }
 
 }  // namespace baton::router

@@ -13,9 +13,10 @@ namespace baton::router {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  /// `keep` hears of the whole answer as a message of the assistant, JSON, when it has not failed.
-  ResponsesFormat(AnswerHead head, const Tokenizer& tokenizer, std::string echo,
-                  std::function<void(std::string message)> keep)
+  /// Hears of the whole answer, when it has not failed: as a message of the assistant, and as it is given. Both JSON.
+  using Keep = std::function<void(std::string message, const std::string& answer)>;
+
+  ResponsesFormat(AnswerHead head, const Tokenizer& tokenizer, std::string echo, Keep keep)
       : head_(std::move(head)), tokenizer_(tokenizer), echo_(std::move(echo)), keep_(std::move(keep)) {}
 
   const char* StreamType() const override { return "text/event-stream; charset=utf-8"; }
@@ -40,13 +41,13 @@ class ResponsesFormat final : public AnswerFormat {
   void Place(JsonWriter& w) const;
   void Emit(std::string_view type, const std::function<void(JsonWriter&)>& members);
   std::string Response(const char* status, const RequestUsage* usage, const ApiError* error = nullptr) const;
-  void KeepMessage();
+  void KeepAnswer(const std::string& answer) const;
   const char* Status() const { return cut_ ? "incomplete" : "completed"; }
 
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
   const std::string echo_;
-  const std::function<void(std::string)> keep_;
+  const Keep keep_;
   bool streams_ = false, cut_ = false;
   int64_t sequence_ = 0;
   Item open_ = Item::kNone;

@@ -156,6 +156,13 @@ assert call.type == "function_call", call
 Place.model_validate_json(call.arguments)
 again = client.responses.create(model=sys.argv[2], input=[{"role": "user", "content": "Hello"}, call, {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}], max_output_tokens=5)
 assert again.output_text is not None
+assert client.responses.retrieve(first.id).to_dict() == first.to_dict()
+client.responses.delete(then.id)
+try:
+    client.responses.retrieve(then.id)
+    raise SystemExit("a response that was deleted was found")
+except openai.NotFoundError as e:
+    assert "64 MiB" in e.body["message"], e
 try:
     client.responses.create(input="x", previous_response_id="resp_none", **drawn)
     raise SystemExit("a response that was never given was found")

@@ -8,26 +8,40 @@ namespace {
 
 TEST(ResponseMemory, AnAnswerIsFoundByItsOwnerOnly) {
   ResponseMemory memory(1 << 20);
-  memory.Keep("one", "resp_1", "a");
-  EXPECT_EQ(memory.Find("one", "resp_1"), "a");
-  EXPECT_EQ(memory.Find("two", "resp_1"), std::nullopt);
-  EXPECT_EQ(memory.Find("one", "resp_2"), std::nullopt);
-  memory.Keep("one", "resp_1", "b");
-  EXPECT_EQ(memory.Find("one", "resp_1"), "a") << "what was given stays as it was";
+  memory.Keep("one", "resp_1", {"a", "{}"});
+  EXPECT_EQ(memory.Find("one", "resp_1")->messages, "a");
+  EXPECT_EQ(memory.Find("one", "resp_1")->answer, "{}");
+  EXPECT_FALSE(memory.Find("two", "resp_1"));
+  EXPECT_FALSE(memory.Find("one", "resp_2"));
+  memory.Keep("one", "resp_1", {"b", ""});
+  EXPECT_EQ(memory.Find("one", "resp_1")->messages, "a") << "what was given stays as it was";
 }
 
 TEST(ResponseMemory, AnOwnersOldestMakeRoom) {
   ResponseMemory memory(10000);
-  memory.Keep("other", "0", "first of all");
-  for (int i = 0; i < 100; ++i) memory.Keep("", std::to_string(i), std::string(1000, 'x'));
+  memory.Keep("other", "0", {"first of all", ""});
+  for (int i = 0; i < 100; ++i) memory.Keep("", std::to_string(i), {std::string(400, 'x'), std::string(600, 'y')});
   EXPECT_LE(memory.BytesOf(""), 10000u);
   EXPECT_GT(memory.BytesOf(""), 8000u);
-  EXPECT_EQ(memory.Find("", "0"), std::nullopt);
+  EXPECT_FALSE(memory.Find("", "0"));
   EXPECT_TRUE(memory.Find("", "99"));
   EXPECT_TRUE(memory.Find("other", "0")) << "nobody drives out what is another's";
-  memory.Keep("", "large", std::string(20000, 'x'));
-  EXPECT_EQ(memory.Find("", "large"), std::nullopt) << "it drives nothing out";
+  memory.Keep("", "large", {std::string(10, 'x'), std::string(20000, 'y')});
+  EXPECT_FALSE(memory.Find("", "large")) << "it drives nothing out";
   EXPECT_TRUE(memory.Find("", "99"));
+}
+
+TEST(ResponseMemory, WhatItsOwnerForgetsIsGoneAndLeavesItsRoom) {
+  ResponseMemory memory(10000);
+  memory.Keep("one", "resp_1", {std::string(3000, 'x'), "{}"});
+  memory.Keep("one", "resp_2", {std::string(3000, 'x'), "{}"});
+  EXPECT_FALSE(memory.Forget("two", "resp_1"));
+  EXPECT_TRUE(memory.Forget("one", "resp_1"));
+  EXPECT_FALSE(memory.Forget("one", "resp_1"));
+  EXPECT_FALSE(memory.Find("one", "resp_1"));
+  EXPECT_LT(memory.BytesOf("one"), 4000u);
+  for (int i = 0; i < 10; ++i) memory.Keep("one", std::to_string(i), {std::string(3000, 'x'), "{}"});
+  EXPECT_TRUE(memory.Find("one", "9")) << "the forgotten one is not looked for when the oldest make room";
 }
 
 }  // namespace
