@@ -133,13 +133,18 @@ TEST_F(RouterTest, EveryOperationOfTheOpenApiDocumentIsServed) {
   FakeWorker worker;
   Start({&worker});
   const Json api = Json::parse(Ask(port_, "GET", "/openapi.json").body);
-  EXPECT_EQ(api["paths"].size(), 22u);
+  EXPECT_EQ(api["paths"].size(), 23u);
   for (const auto& [path, operations] : api["paths"].items()) {
     if (operations.contains("get") && path.find('{') == std::string::npos) {
       EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
     }
     if (operations.contains("post")) {
       EXPECT_EQ(Ask(port_, "POST", path, "[]").status, 400) << path << ": there, and the body is no object";
+    }
+    if (operations.contains("delete")) {
+      const HttpReply reply = Ask(port_, "DELETE", "/v1/responses/resp_none");
+      EXPECT_EQ(reply.status, 404) << path;
+      EXPECT_NE(reply.body.find("this router has no response resp_none"), std::string::npos) << reply.body;
     }
   }
 }
