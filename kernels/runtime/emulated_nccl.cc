@@ -38,6 +38,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 std::atomic<int> hang_rank = -1;
 std::atomic<int64_t> hang_call = 0;
+std::atomic<int> hanging = 0;
 std::atomic<uint64_t> seed = 1;
 
 void ReadHang() {
@@ -81,6 +82,7 @@ struct NcclComm {
     }
     const bool hangs = hang_rank == rank && calls == hang_call;
     ++calls;
+    hanging += hangs ? 1 : 0;
     if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
     for (int idle = 0; !aborted && error == kNcclSuccess;) {
       bool moved = false, done = true;
@@ -91,6 +93,7 @@ struct NcclComm {
       idle = moved ? 0 : idle + 1;
       if (idle > 64) std::this_thread::sleep_for(std::chrono::microseconds(std::min(idle, 500)));
     }
+    hanging -= hangs ? 1 : 0;
   }
 
  private:
@@ -276,6 +279,7 @@ void HangInEmulatedNccl(int rank, int64_t call) {
   hang_call = call;
   hang_rank = rank;
 }
+int HangingInEmulatedNccl() { return hanging; }
 void SeedEmulatedNccl(uint64_t value) { seed = value; }
 
 }  // namespace baton::gpu

@@ -14,6 +14,8 @@ const NcclApi& EmulatedNccl();
 /// For tests: rank `rank` of every group stands still for ever in its `call`-th call, counted from 0. Also by the
 /// variable BATON_EMULATED_NCCL_HANG=rank:call. A rank of -1: none does.
 void HangInEmulatedNccl(int rank, int64_t call);
+/// Ranks of this process that stand still so.
+int HangingInEmulatedNccl();
 /// For tests: pauses, sizes of pieces. The same for a seed on a rank.
 void SeedEmulatedNccl(uint64_t seed);
 

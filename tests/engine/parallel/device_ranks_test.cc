@@ -208,13 +208,20 @@ TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
   SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
   ASSERT_TRUE(h.Step());
-  gpu::HangInEmulatedNccl(1, 60);
-  std::jthread watch([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    ranks.world().Abort(absl::UnavailableError("rank 1 does not answer"));
+  gpu::HangInEmulatedNccl(1, 20);
+  bool hung = false;
+  std::jthread watch([&](const std::stop_token& stop) {
+    while (!hung && !stop.stop_requested()) {
+      hung = gpu::HangingInEmulatedNccl() > 0;
+      std::this_thread::yield();
+    }
+    ranks.Abort(absl::UnavailableError("rank 1 does not answer"));
   });
   h.RunAll();
+  watch.request_stop();
+  watch.join();
   gpu::HangInEmulatedNccl(-1, 0);
+  EXPECT_TRUE(hung);
   EXPECT_TRUE(absl::IsUnavailable(h.answers[{1, 0}].error)) << h.answers[{1, 0}].error;
 }
 

@@ -57,6 +57,11 @@ class RankThreads {
   kernels::Ops& ops() { return *ranks_[0].ops; }
   const KvLayout& layout() const { return ranks_[0].layout; }
   Communicator& world() { return *ranks_[0].world; }
+  /// As a worker does: all links of a rank end together.
+  void Abort(const absl::Status& why) {
+    ranks_[0].world->Abort(why);
+    ranks_[0].tensor->Abort(why);
+  }
   size_t weight_bytes(int rank) const { return ranks_[static_cast<size_t>(rank)].model->weight_bytes(); }
 
   std::unique_ptr<StepChannel> channel;  ///< null: one rank
