@@ -62,7 +62,7 @@ class Chart(unittest.TestCase):
     def test_the_custom_resources_are_what_their_definitions_say(self):
         custom = [o for _, given in self.each() for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN and o["kind"] not in SETS]
         self.assertEqual(self.faults(custom), "")
-        self.assertEqual({o["kind"] for o in custom}, {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
+        self.assertEqual({o["kind"] for o in custom}, {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
         (broken,) = (o for o in chart.objects(chart.values(chart.VALUES[0].with_name("gateway.yaml"))) if o["kind"] == "HTTPRoute")
         broken["spec"]["rules"][0]["timeouts"]["request"] = "soon"
         self.assertIn("HTTPRoute", self.faults([broken]), "the check can fail")
@@ -175,6 +175,9 @@ REFUSED = [
     ({"decode": {"env": [{"name": "BATON_INSECURE", "value": "true"}]}}, "decode.env has BATON_INSECURE: pods listen on the network"),
     ({"prefill": {"env": [{"name": "BATON_TEST_KV_FAULT_RATE", "value": "1"}]}}, "breaks things on purpose"),
     ({"decode": {"resources": {"limits": None}}}, "limits"),
+    ({"monitoring": {"podMonitor": {"enabled": True}}}, "networkPolicy.monitoring is empty: Prometheus could not reach"),
+    ({"monitoring": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "networkPolicy": {"monitoring": [{"podSelector": {}}]}},
+     "would scrape each router twice"),
     ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.monitoring is empty: Prometheus could not reach"),
     # ---- ranks and nodes
     ({"decode": {"nodes": 2, "tensorParallelSize": 2}, "reductionWidth": 2}, "set decode.kind to LeaderWorkerSet"),

@@ -23,6 +23,8 @@
 {{- if and $v.rdma.enabled (not $v.rdma.resources) }}{{ fail "rdma.enabled is true, but rdma.resources is empty: pods would get no RDMA device. Name your device plugin's resource, such as {rdma/ib: 1}." }}{{ end -}}
 {{- if and $v.rdma.required (not $v.rdma.enabled) }}{{ fail "rdma.required is true, but rdma.enabled is false: no worker would start." }}{{ end -}}
 {{- if and $v.route.enabled (not $v.route.parentRefs) }}{{ fail "route.enabled is true, but route.parentRefs is empty: name the Gateway." }}{{ end -}}
+{{- if and $v.monitoring.serviceMonitor.enabled $v.monitoring.podMonitor.enabled }}{{ fail "monitoring.serviceMonitor.enabled and monitoring.podMonitor.enabled are both true: Prometheus would scrape each router twice, and boards would show twice what there is. Enable one." }}{{ end -}}
+{{- if and $v.monitoring.podMonitor.enabled $v.networkPolicy.enabled (not $v.networkPolicy.monitoring) }}{{ fail "monitoring.podMonitor.enabled is true, but networkPolicy.monitoring is empty: Prometheus could not reach the routers' port 8002. Name its namespace, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]." }}{{ end -}}
 {{- if and $v.monitoring.serviceMonitor.enabled $v.networkPolicy.enabled (not $v.networkPolicy.monitoring) }}{{ fail "monitoring.serviceMonitor.enabled is true, but networkPolicy.monitoring is empty: Prometheus could not reach the routers' port 8002. Name its namespace, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]." }}{{ end -}}
 {{- range $role := $roles -}}
 {{- $r := index $v $role -}}
