@@ -108,8 +108,9 @@ void GrpcAcceptor::Take(int fd, const boost::asio::ip::address& from) {
     full = shares_.Enter(from);
   }
   if (full != nullptr) {
+    options_.refused(full);  // who sees the end of the connection finds it counted
     close(fd);
-    return options_.refused(full);
+    return;
   }
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
