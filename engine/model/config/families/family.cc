@@ -103,6 +103,29 @@ void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::funct
   }
 }
 
+void ParseGemmaParts(JsonFields& in, const GemmaDefaults& defaults, ModelConfig& out) {
+  ParseSizes(in,
+             {.hidden_size = 2304,
+              .intermediate_size = 9216,
+              .num_layers = 26,
+              .num_heads = 8,
+              .num_kv_heads = 4,
+              .head_dim = 256,
+              .vocab_size = defaults.vocab_size,
+              .max_position_embeddings = defaults.max_position_embeddings,
+              .rms_eps = 1e-6,
+              .tied_embeddings = true},
+             out);
+  if (!in.Has("hidden_activation") && !in.Has("hidden_act")) out.activation = kernels::Activation::kGeluTanh;
+  out.qkv_bias = out.o_bias = in.BoolOr("attention_bias", false);
+  out.post_norms = true;
+  out.norm_offset = in.BoolOr("norms_hold_offset", false) ? 0.0f : 1.0f;  // GGUF files have the 1 added already
+  out.embedding_scale = std::sqrt(static_cast<float>(out.hidden_size));
+  out.attention_scale = 1.0f / std::sqrt(static_cast<float>(in.FloatOr("query_pre_attn_scalar", 256, 1e-3, 1e9)));
+  out.attention_softcap = static_cast<float>(in.FloatOr("attn_logit_softcapping", defaults.attention_softcap, 0, 1e9));
+  out.logit_softcap = static_cast<float>(in.FloatOr("final_logit_softcapping", defaults.logit_softcap, 0, 1e9));
+}
+
 void SetUpperLayers(JsonFields& in, ModelConfig& out) {
   const bool slides = in.BoolOr("use_sliding_window", false);
   const int64_t window = slides ? in.IntOr("sliding_window", 4096, 1, INT32_MAX) : 0;

@@ -44,6 +44,15 @@ void ParseSizes(JsonFields& in, const SizeDefaults& defaults, ModelConfig& out);
 void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides,
                ModelConfig& out);
 
+/// What all Gemmas have: a size that the config lacks is the 2B model's of Gemma 2 but for `vocab_size` and
+/// `max_position_embeddings`, caps that it lacks are these.
+struct GemmaDefaults {
+  int vocab_size = 0, max_position_embeddings = 0;
+  double attention_softcap = 0, logit_softcap = 0;
+};
+/// Sizes, norms on both sides of each part, stored as w - 1, embeddings scaled by sqrt(hidden), caps.
+void ParseGemmaParts(JsonFields& in, const GemmaDefaults& defaults, ModelConfig& out);
+
 /// SetLayers as Qwen's configs mean it: with use_sliding_window, the layers from max_window_layers on slide.
 void SetUpperLayers(JsonFields& in, ModelConfig& out);
 
