@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,9 @@ struct WholeParts {
   std::string fingerprint;
   std::optional<uint64_t> seed;
 };
+
+/// Hears of an answer that has not failed: as a message of the assistant, and as it is given. Both JSON.
+using AnswerKeeper = std::function<void(std::string message, const std::string& answer)>;
 
 class AnswerFormat {
  public:

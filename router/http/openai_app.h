@@ -80,7 +80,6 @@ class OpenAiApp {
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
-  using AnswerKeeper = std::function<void(std::string message, const std::string& answer)>;
   /// Puts the turns before a request of /v1/responses in front of it. `keep`: where its own go then.
   std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request, AnswerKeeper& keep);
   /// `keep` hears of the answer, for ResponsesFormat.

@@ -13,10 +13,7 @@ namespace baton::router {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  /// Hears of the whole answer, when it has not failed: as a message of the assistant, and as it is given. Both JSON.
-  using Keep = std::function<void(std::string message, const std::string& answer)>;
-
-  ResponsesFormat(AnswerHead head, const Tokenizer& tokenizer, std::string echo, Keep keep)
+  ResponsesFormat(AnswerHead head, const Tokenizer& tokenizer, std::string echo, AnswerKeeper keep)
       : head_(std::move(head)), tokenizer_(tokenizer), echo_(std::move(echo)), keep_(std::move(keep)) {}
 
   const char* StreamType() const override { return "text/event-stream; charset=utf-8"; }
@@ -47,7 +44,7 @@ class ResponsesFormat final : public AnswerFormat {
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
   const std::string echo_;
-  const Keep keep_;
+  const AnswerKeeper keep_;
   bool streams_ = false, cut_ = false;
   int64_t sequence_ = 0;
   Item open_ = Item::kNone;
