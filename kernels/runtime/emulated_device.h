@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace baton::gpu {
@@ -19,5 +20,16 @@ void SetEmulatedGraphBytes(size_t bytes);
 void FailAllocation(int64_t n);
 /// Allocations since then, failed ones included.
 int64_t AllocationCount();
+
+/// While it lives, streams that this thread makes, and that no other uses, run ahead of what is waited for, as on
+/// hardware: at every call each may do some of its work, up to what it must wait for. Without it work runs as late as
+/// it can. The same for a seed, but for what other threads do.
+class StreamsDrift {
+ public:
+  explicit StreamsDrift(uint64_t seed);
+  ~StreamsDrift();
+  StreamsDrift(const StreamsDrift&) = delete;
+  StreamsDrift& operator=(const StreamsDrift&) = delete;
+};
 
 }  // namespace baton::gpu

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
@@ -32,22 +34,36 @@ struct Ring {
 /// What the ranks of a group share: a file without a name, found through the process that made the id.
 struct Shared {
   std::atomic<int> joined;
+  std::atomic<bool> gone[kMostRanks];  ///< ranks that failed or were aborted
   Ring rings[kMostRanks][kMostRanks];  ///< [from][to]
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-std::atomic<int> hang_rank = -1;
-std::atomic<int64_t> hang_call = 0;
+/// Where a rank goes wrong: in its call of that number.
+struct Fault {
+  std::atomic<int> rank = -1;
+  std::atomic<int64_t> call = 0;
+  bool Hits(int who, int64_t number) const { return rank == who && call == number; }
+  void Read(const char* variable) {
+    const char* text = std::getenv(variable);
+    int who = -1;
+    long number = 0;
+    if (text != nullptr && std::sscanf(text, "%d:%ld", &who, &number) == 2) Set(who, number);
+  }
+  void Set(int who, int64_t number) {
+    call = number;
+    rank = who;
+  }
+};
+Fault hang, failure;
 std::atomic<int> hanging = 0;
 std::atomic<uint64_t> seed = 1;
 
-void ReadHang() {
+void ReadFaults() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const char* text = std::getenv("BATON_EMULATED_NCCL_HANG");
-    int rank = -1;
-    long call = 0;
-    if (text != nullptr && std::sscanf(text, "%d:%ld", &rank, &call) == 2) HangInEmulatedNccl(rank, call);
+    hang.Read("BATON_EMULATED_NCCL_HANG");
+    failure.Read("BATON_EMULATED_NCCL_FAIL");
   });
 }
 
@@ -56,6 +72,8 @@ struct Transfer {
   int peer = 0;
   char* data = nullptr;
   uint64_t bytes = 0, moved = 0, header = 0;
+  uint64_t end = 0;                ///< of the last byte in the ring
+  std::vector<char> arrived = {};  ///< what is to stand at `data` when the call is complete
   bool done() const { return moved == sizeof(header) + bytes; }
 };
 
@@ -66,47 +84,109 @@ struct NcclComm {
   Shared* shared = nullptr;
   std::atomic<bool> aborted = false;
   std::atomic<int> error = kNcclSuccess;
-  int64_t calls = 0;  ///< that have begun to run
-  std::mt19937_64 random;
+  bool rendezvous = false;       ///< a send is complete when its peer has taken all of it
+  bool hears_of_others = false;  ///< of ranks that fail: else it waits for them for ever
+  std::atomic<int64_t> issued = 0, complete = 0;
+  std::mt19937_64 random;  ///< of the thread that makes the calls
+  // A call that does not block yet, and the thread that made it. Guarded by mutex.
+  std::mutex mutex;
+  std::function<void()> under_way;
+  int asks = 0;  ///< until it is on the stream
+  std::thread::id caller;
 
   ~NcclComm() {
     if (shared != nullptr) munmap(shared, sizeof(Shared));
     if (id_descriptor >= 0) close(id_descriptor);
   }
+  void Break(int with) {
+    if (error == kNcclSuccess) error = with;
+    shared->gone[rank] = true;
+  }
+};
 
-  /// Runs one call, on the thread of the stream: everything moves at once, whatever the order in which peers come.
-  void Exchange(std::vector<Transfer> outs, std::vector<Transfer> ins) {
-    CopyToSelf(outs, ins);
-    for (const Transfer& in : ins) {
-      if (!in.done()) std::memset(in.data, 0xFF, in.bytes);
+namespace {
+
+/// A call on its way. Its peers come in any order; whatever the order, everything moves at once. Where it is to write
+/// changes until it is complete, and has what arrived only then; what it sends is read until then.
+class Exchange {
+ public:
+  Exchange(std::shared_ptr<NcclComm> comm, std::vector<Transfer> outs, std::vector<Transfer> ins)
+      : comm_(std::move(comm)), number_(comm_->issued++), outs_(std::move(outs)), ins_(std::move(ins)) {
+    random_.seed(comm_->random());
+  }
+
+  /// Goes on. True: it has ended.
+  bool Step() {
+    if (comm_->complete < number_) return false;  // calls of a communicator run in their order, on any streams
+    if (!begun_) Begin();
+    if (!Over()) {
+      if (pauses_ > 0) return --pauses_, false;
+      const bool left_alone = WaitsForTheGone();  // what they had sent is still there
+      while (!hangs_ && Move()) {
+      }
+      if (failure.Hits(comm_->rank, number_)) comm_->Break(kNcclInternalError);
+      if (left_alone && comm_->hears_of_others && WaitsForTheGone()) comm_->Break(kNcclRemoteError);
+      if (Random(8) == 0) Soil();
+      if (!Over() && (hangs_ || !Complete())) return false;
+      if (!Over() && late_ > 0) return --late_, false;
     }
-    const bool hangs = hang_rank == rank && calls == hang_call;
-    ++calls;
-    hanging += hangs ? 1 : 0;
-    if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
-    for (int idle = 0; !aborted && error == kNcclSuccess;) {
-      bool moved = false, done = true;
-      for (size_t i = 0; i < outs.size(); ++i)
-        moved |= !hangs && Next(outs, i) && Push(outs[i]), done &= outs[i].done();
-      for (size_t i = 0; i < ins.size(); ++i) moved |= !hangs && Next(ins, i) && Pull(ins[i]), done &= ins[i].done();
-      if (done && !hangs) return;
-      idle = moved ? 0 : idle + 1;
-      if (idle > 64) std::this_thread::sleep_for(std::chrono::microseconds(std::min(idle, 500)));
+    if (!Over()) {
+      for (const Transfer& in : ins_) std::copy(in.arrived.begin(), in.arrived.end(), in.data);
     }
-    hanging -= hangs ? 1 : 0;
+    hanging -= hangs_ ? 1 : 0;
+    ++comm_->complete;
+    return true;
   }
 
  private:
+  bool Over() const { return comm_->aborted || comm_->error != kNcclSuccess; }
+  bool Sent(const Transfer& out) const {
+    const Ring& ring = comm_->shared->rings[comm_->rank][out.peer];
+    return out.done() && (!comm_->rendezvous || out.peer == comm_->rank || ring.read >= out.end);
+  }
+  bool Complete() const {
+    return std::ranges::all_of(ins_, &Transfer::done) &&
+           std::ranges::all_of(outs_, [&](const Transfer& out) { return Sent(out); });
+  }
+  bool WaitsForTheGone() const {
+    const auto gone = [&](const Transfer& t) { return comm_->shared->gone[t.peer].load(); };
+    return std::ranges::any_of(ins_, [&](const Transfer& in) { return gone(in) && !in.done(); }) ||
+           std::ranges::any_of(outs_, [&](const Transfer& out) { return gone(out) && !Sent(out); });
+  }
+  void Begin() {
+    begun_ = true;
+    hangs_ = hang.Hits(comm_->rank, number_);
+    hanging += hangs_ ? 1 : 0;
+    pauses_ = Random(8) == 0 ? static_cast<int>(Random(4)) : 0;
+    late_ = Random(4) == 0 ? static_cast<int>(Random(4)) : 0;
+    for (Transfer& in : ins_) in.arrived.resize(in.bytes);
+    MoveToSelf();
+    Soil();
+  }
+  uint64_t Random(uint64_t below) { return random_() % below; }
+  /// Where it is to write has nothing of use; a part that is there already (a rank's own, gathered in place) stays.
+  void Soil() {
+    for (const Transfer& in : ins_) {
+      if (!in.arrived.empty()) std::memset(in.data, static_cast<int>(0xFF - Random(2)), in.bytes);
+    }
+  }
   /// What a rank sends itself, in order.
-  void CopyToSelf(std::vector<Transfer>& outs, std::vector<Transfer>& ins) const {
+  void MoveToSelf() {
     const auto next = [&](std::vector<Transfer>& all) {
-      return std::ranges::find_if(all, [&](const Transfer& t) { return t.peer == rank && !t.done(); });
+      return std::ranges::find_if(all, [&](const Transfer& t) { return t.peer == comm_->rank && !t.done(); });
     };
-    for (auto out = next(outs), in = next(ins); out != outs.end() && in != ins.end();
-         out = next(outs), in = next(ins)) {
-      std::memmove(in->data, out->data, std::min(in->bytes, out->bytes));
+    for (auto out = next(outs_), in = next(ins_); out != outs_.end() && in != ins_.end();
+         out = next(outs_), in = next(ins_)) {
+      if (in->data == out->data) in->arrived.clear();
+      std::copy_n(out->data, std::min(in->arrived.size(), out->bytes), in->arrived.begin());
       for (Transfer* t : {&*out, &*in}) t->moved = sizeof(t->header) + t->bytes;
     }
+  }
+  bool Move() {
+    bool moved = false;
+    for (size_t i = 0; i < outs_.size(); ++i) moved |= Next(outs_, i) && Push(outs_[i]);
+    for (size_t i = 0; i < ins_.size(); ++i) moved |= Next(ins_, i) && Pull(ins_[i]);
+    return moved;
   }
   /// Whether it is the one that moves: those before it from or to the same rank are done, and it is not.
   static bool Next(const std::vector<Transfer>& all, size_t i) {
@@ -114,44 +194,52 @@ struct NcclComm {
                                           [&](const Transfer& t) { return t.peer == all[i].peer && !t.done(); });
   }
   bool Push(Transfer& out) {
-    Ring& ring = shared->rings[rank][out.peer];
+    Ring& ring = comm_->shared->rings[comm_->rank][out.peer];
     const uint64_t written = ring.written.load(std::memory_order_relaxed), room = kRingBytes - (written - ring.read);
     out.header = out.bytes;
     const uint64_t n = Some(out, room);
     const uint64_t at = written % kRingBytes, straight = std::min(n, kRingBytes - at);
-    std::memcpy(ring.bytes + at, At(out), straight);
-    std::memcpy(ring.bytes, At(out) + straight, n - straight);
+    const char* from = At(out, out.data);
+    std::memcpy(ring.bytes + at, from, straight);
+    std::memcpy(ring.bytes, from + straight, n - straight);
     out.moved += n;
-    ring.written.store(written + n, std::memory_order_release);
+    out.end = written + n;
+    ring.written.store(out.end, std::memory_order_release);
     return n > 0;
   }
   bool Pull(Transfer& in) {
-    Ring& ring = shared->rings[in.peer][rank];
+    Ring& ring = comm_->shared->rings[in.peer][comm_->rank];
     const uint64_t read = ring.read.load(std::memory_order_relaxed), there = ring.written - read;
     const uint64_t n = Some(in, there);
     const uint64_t at = read % kRingBytes, straight = std::min(n, kRingBytes - at);
-    std::memcpy(At(in), ring.bytes + at, straight);
-    std::memcpy(At(in) + straight, ring.bytes, n - straight);
+    char* to = At(in, in.arrived.data());
+    std::memcpy(to, ring.bytes + at, straight);
+    std::memcpy(to + straight, ring.bytes, n - straight);
     in.moved += n;
     ring.read.store(read + n, std::memory_order_release);
-    if (in.moved >= sizeof(in.header) && in.header != in.bytes) error = kNcclInvalidUsage;
-    return n > 0;
+    if (in.moved >= sizeof(in.header) && in.header != in.bytes) comm_->error = kNcclInvalidUsage;
+    return n > 0 && comm_->error == kNcclSuccess;
   }
   /// How much of it moves now: never across the header's end, and not always all that could.
   uint64_t Some(const Transfer& t, uint64_t most) {
     const uint64_t left =
         t.moved < sizeof(t.header) ? sizeof(t.header) - t.moved : sizeof(t.header) + t.bytes - t.moved;
     const uint64_t n = std::min(left, most);
-    return n > 1 && random() % 4 == 0 ? 1 + random() % n : n;
+    return n > 1 && Random(4) == 0 ? 1 + Random(n) : n;
   }
   /// Where it goes on.
-  static char* At(Transfer& t) {
+  static char* At(Transfer& t, char* data) {
     return t.moved < sizeof(t.header) ? reinterpret_cast<char*>(&t.header) + t.moved
-                                      : t.data + (t.moved - sizeof(t.header));
+                                      : data + (t.moved - sizeof(t.header));
   }
-};
 
-namespace {
+  const std::shared_ptr<NcclComm> comm_;
+  const int64_t number_;
+  std::vector<Transfer> outs_, ins_;
+  std::mt19937_64 random_;
+  bool begun_ = false, hangs_ = false;
+  int pauses_ = 0, late_ = 0;
+};
 
 /// The communicators of this process; aborted ones stay for calls that a stream still has.
 std::shared_ptr<NcclComm> Owned(NcclComm* comm, std::shared_ptr<NcclComm> add = nullptr) {
@@ -172,18 +260,42 @@ struct Group {
 };
 thread_local Group group;
 
+/// A communicator that was aborted is no more: hardware's NCCL would read freed memory.
+void CheckAlive(const NcclComm* comm) { BATON_CHECK(!comm->aborted, "a call of NCCL with an aborted communicator"); }
+
+/// On the stream at once, or when the caller has asked some times how it is.
+int Enqueue(Group whole) {
+  NcclComm& comm = *whole.comm;
+  auto enqueue = [whole] {
+    whole.stream->EnqueueSteps([whole] {
+      return [call = std::make_shared<Exchange>(whole.comm, whole.outs, whole.ins)] { return call->Step(); };
+    });
+  };
+  if (comm.random() % 4 != 0) {
+    enqueue();
+    return kNcclSuccess;
+  }
+  comm.under_way = enqueue;
+  comm.asks = 1 + static_cast<int>(comm.random() % 3);
+  comm.caller = std::this_thread::get_id();
+  return kNcclInProgress;
+}
+
 int Add(NcclComm* comm, void* stream, std::vector<Transfer> outs, std::vector<Transfer> ins) {
-  if (comm->error != kNcclSuccess) return comm->error;
+  CheckAlive(comm);
+  std::lock_guard lock(comm->mutex);
+  if (comm->under_way != nullptr) comm->error = kNcclInvalidUsage;  // its caller did not wait for it
+  if (comm->error != kNcclSuccess) {
+    if (group.depth == 0) group = {};
+    return comm->error;
+  }
   if (group.comm != nullptr && (group.comm.get() != comm || group.stream != stream)) return kNcclInvalidUsage;
   if (group.comm == nullptr) group.comm = Owned(comm);
   group.stream = static_cast<Stream*>(stream);
   group.outs.insert(group.outs.end(), outs.begin(), outs.end());
   group.ins.insert(group.ins.end(), ins.begin(), ins.end());
   if (group.depth > 0) return kNcclSuccess;
-  Group whole = std::exchange(group, {});
-  whole.stream->EnqueueAction(
-      [comm = whole.comm, outs = std::move(whole.outs), ins = std::move(whole.ins)] { comm->Exchange(outs, ins); });
-  return kNcclSuccess;
+  return Enqueue(std::exchange(group, {}));
 }
 
 Transfer TransferOf(int peer, const void* data, size_t bytes) {
@@ -196,6 +308,7 @@ int GetVersion(int* version) {
 }
 const char* ErrorText(int result) {
   if (result == kNcclInvalidUsage) return "ranks have other lengths or other calls (emulated NCCL)";
+  if (result == kNcclRemoteError) return "another rank has failed (emulated NCCL)";
   return result == kNcclSuccess ? "no error" : "internal error (emulated NCCL)";
 }
 
@@ -207,7 +320,7 @@ int GetUniqueId(NcclId* id) {
 }
 
 int InitRank(NcclComm** out, int ranks, NcclId id, int rank, NcclConfig*) {
-  ReadHang();
+  ReadFaults();
   if (ranks > kMostRanks) return kNcclInvalidUsage;
   const int descriptor = open(id.bytes, O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return kNcclInvalidUsage;
@@ -219,6 +332,8 @@ int InitRank(NcclComm** out, int ranks, NcclId id, int rank, NcclConfig*) {
   comm->ranks = ranks;
   comm->shared = static_cast<Shared*>(at);
   comm->random.seed(seed + static_cast<uint64_t>(rank) * 1000003);
+  comm->rendezvous = seed % 2 == 1;  // as the group's other ranks
+  comm->hears_of_others = comm->random() % 2 == 0;
   if (int pid = 0, own = -1; std::sscanf(id.bytes, "/proc/%d/fd/%d", &pid, &own) == 2 && pid == getpid() && rank == 0)
     comm->id_descriptor = own;
   ++comm->shared->joined;
@@ -227,11 +342,18 @@ int InitRank(NcclComm** out, int ranks, NcclId id, int rank, NcclConfig*) {
 }
 
 int Abort(NcclComm* comm) {
+  CheckAlive(comm);
+  comm->shared->gone[comm->rank] = true;
   comm->aborted = true;
   return kNcclSuccess;
 }
 int AsyncError(NcclComm* comm, int* result) {
-  *result = comm->shared->joined < comm->ranks ? kNcclInProgress : comm->error.load();
+  CheckAlive(comm);
+  std::lock_guard lock(comm->mutex);
+  *result = comm->shared->joined < comm->ranks || comm->under_way != nullptr ? kNcclInProgress : comm->error.load();
+  if (comm->under_way == nullptr || comm->caller != std::this_thread::get_id() || --comm->asks > 0) return kNcclSuccess;
+  std::exchange(comm->under_way, nullptr)();
+  *result = comm->error;
   return kNcclSuccess;
 }
 
@@ -275,10 +397,8 @@ const NcclApi& EmulatedNccl() {
   return api;
 }
 
-void HangInEmulatedNccl(int rank, int64_t call) {
-  hang_call = call;
-  hang_rank = rank;
-}
+void HangInEmulatedNccl(int rank, int64_t call) { hang.Set(rank, call); }
+void FailInEmulatedNccl(int rank, int64_t call) { failure.Set(rank, call); }
 int HangingInEmulatedNccl() { return hanging; }
 void SeedEmulatedNccl(uint64_t value) { seed = value; }
 

@@ -1,6 +1,12 @@
 // NCCL for the emulated devices, of ranks that are threads and of ranks that are processes of one machine: through
-// shared memory, in pieces of random sizes with pauses between them. Where NCCL would hang or mix bytes up (a rank has
-// another length, or another call) it says so, on every rank that sees it.
+// shared memory, in pieces of random sizes.
+//
+// As unkind as the library may be. Calls of ranks meet in any order; a call is complete at any time that the order of
+// its stream allows (StreamsDrift), and only then has its target what arrived: until then it has something else, and
+// what is sent is read. Half of the seeds let a send end only when its peer has taken it all. Calls may answer that
+// they are in progress, and come onto the stream when async_error has been asked. Of a rank that fails or leaves half
+// of the others hear; the rest wait for ever. Where NCCL would hang or mix bytes up (a rank has another length, or
+// another call) this one says so, on every rank that sees it; a call with an aborted communicator ends the process.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +22,9 @@ const NcclApi& EmulatedNccl();
 void HangInEmulatedNccl(int rank, int64_t call);
 /// Ranks of this process that stand still so.
 int HangingInEmulatedNccl();
-/// For tests: pauses, sizes of pieces. The same for a seed on a rank.
+/// So, but the rank fails: when some bytes have moved, async_error says it. BATON_EMULATED_NCCL_FAIL.
+void FailInEmulatedNccl(int rank, int64_t call);
+/// For tests: which of all this happens. The same for a seed on a rank; an odd one: sends wait for their peers.
 void SeedEmulatedNccl(uint64_t seed);
 
 }  // namespace baton::gpu

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,11 +42,13 @@ void Unpoison(void*, size_t) {}
 
 size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
-/// One piece of a stream's work: a grid, or a host action (copy, fill, event).
+/// One piece of a stream's work: a grid, a host action (copy, fill), or steps (an event's wait, a library's work).
 struct Work {
   bool is_grid = false;
   LaunchConfig config;
   std::function<void()> body;
+  std::function<Stream::Steps()> begin;
+  Stream::Steps steps;
 };
 
 /// The devices, as emulated_device.h sets them up.
@@ -57,6 +62,8 @@ std::mutex names_mutex;
 std::array<std::string, kMostDevices> names;  ///< guarded by names_mutex; empty: as at first
 /// Streams of this thread that capture.
 thread_local int captures = 0;
+/// What runs on this thread runs ahead: nobody waits for it (StreamsDrift).
+thread_local bool only_drifts = false;
 
 std::atomic<int> first_used = -1;
 thread_local int thread_device = -1;  ///< -1: the first used
@@ -156,10 +163,12 @@ struct Stream::State {
       captured.push_back(std::move(work));
       return;
     }
+    if (work.begin) work.steps = work.begin();
     queue.push_back(std::move(work));
     ++enqueued;
+    LetStreamsDrift();
   }
-  void AddAction(std::function<void()> action) { Add(Work{false, {}, std::move(action)}); }
+  void AddAction(std::function<void()> action) { Add({.body = std::move(action)}); }
 
   void Finish(const simt::Outcome& outcome) {
     simt::AddCounters(counters, outcome.counters);
@@ -178,31 +187,87 @@ struct Stream::State {
     Finish(shapes.size() == 1 ? simt::RunGrid(shapes[0], policy) : simt::RunGridChain(shapes, policy));
   }
 
-  /// Runs until `sequence` pieces have run. After an error the rest is dropped, as after a sticky CUDA error.
-  void RunUntil(uint64_t sequence) {
-    if (executed >= sequence || queue.empty()) return;
-    const simt::DeviceMemoryOpened opened;
-    while (executed < sequence && !queue.empty()) {
-      Work work = std::move(queue.front());
+  /// Goes on with the first piece, and what is chained to it up to `sequence`. False: it is not done yet. After an
+  /// error the rest is dropped, as after a sticky CUDA error.
+  bool Go(uint64_t sequence) {
+    if (error.empty() && queue.front().steps && !queue.front().steps()) return false;
+    std::deque<Work> chain;
+    const auto take = [&] {
+      chain.push_back(std::move(queue.front()));
       queue.pop_front();
       ++executed;
-      if (!error.empty()) continue;
-      if (!work.is_grid) {
-        work.body();
-        continue;
-      }
-      std::deque<Work> chain;
-      chain.push_back(std::move(work));
-      for (; executed < sequence && !queue.empty() && queue.front().config.programmatic; ++executed) {
-        chain.push_back(std::move(queue.front()));
-        queue.pop_front();
-      }
-      RunChain(chain);
+    };
+    take();
+    if (!error.empty() || chain[0].steps) return true;
+    if (!chain[0].is_grid) {
+      chain[0].body();
+      return true;
+    }
+    while (executed < sequence && !queue.empty() && queue.front().config.programmatic) take();
+    RunChain(chain);
+    return true;
+  }
+
+  /// Runs until `sequence` pieces have run.
+  void RunUntil(uint64_t sequence) {
+    LetStreamsDrift();
+    if (executed >= sequence || queue.empty()) return;
+    const simt::DeviceMemoryOpened opened;
+    constexpr int kSpins = 64, kLongestSleepUs = 500;
+    for (int idle = 0; executed < sequence && !queue.empty();) {
+      ++going;
+      idle = Go(sequence) ? 0 : idle + 1;
+      --going;
+      if (idle > 0) LetStreamsDrift();
+      if (idle > kSpins) std::this_thread::sleep_for(std::chrono::microseconds(std::min(idle, kLongestSleepUs)));
     }
   }
+
+  /// Does some pieces that need not wait.
+  void Drift(int pieces) {
+    if (going > 0 || capturing) return;
+    ++going;
+    only_drifts = true;
+    while (pieces-- > 0 && !queue.empty() && Go(executed + 1)) {
+    }
+    only_drifts = false;
+    --going;
+  }
+
+  int going = 0;  ///< calls of Go that have not returned
+  static void LetStreamsDrift();
 };
 
-Stream::Stream() : state_(std::make_shared<State>()) {}
+namespace {
+
+/// See StreamsDrift.
+struct Drifting {
+  std::mt19937_64 random;
+  std::vector<std::weak_ptr<Stream::State>> streams;
+};
+thread_local std::unique_ptr<Drifting> drifting;
+
+}  // namespace
+
+void Stream::State::LetStreamsDrift() {
+  if (drifting == nullptr || drifting->random() % 2 == 0) return;
+  const simt::DeviceMemoryOpened opened;
+  const size_t first = drifting->random(), n = drifting->streams.size();
+  for (size_t i = 0; i < n; ++i) {
+    if (const auto stream = drifting->streams[(first + i) % n].lock())
+      stream->Drift(static_cast<int>(drifting->random() % 4));
+  }
+}
+
+StreamsDrift::StreamsDrift(uint64_t seed) {
+  drifting = std::make_unique<Drifting>();
+  drifting->random.seed(seed);
+}
+StreamsDrift::~StreamsDrift() { drifting.reset(); }
+
+Stream::Stream() : state_(std::make_shared<State>()) {
+  if (drifting != nullptr) drifting->streams.push_back(state_);
+}
 Stream::~Stream() {
   if (state_->capturing) --captures;
   Synchronize();
@@ -244,7 +309,12 @@ void Stream::Wait(const Event& event) {
       other == nullptr || event.state_->capture == state_->capture,
       "a stream waits across the border of a capture: for an event recorded outside of it, or within another's");
   if (other == nullptr || other == state_) return;
-  state_->AddAction([other, sequence = event.state_->sequence] { other->RunUntil(sequence); });
+  state_->Add({.begin = [other, sequence = event.state_->sequence] {
+    return [=] {
+      if (!only_drifts) other->RunUntil(sequence);
+      return other->executed >= sequence;
+    };
+  }});
 }
 std::string Stream::Synchronize() {
   ++counts_.waits;
@@ -289,10 +359,10 @@ void Stream::SetPolicy(const simt::Policy& policy) { state_->policy = policy; }
 const simt::Counters& Stream::counters() const { return state_->counters; }
 const std::map<std::string, simt::Counters>& Stream::counters_by_kernel() const { return state_->by_kernel; }
 void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
-  state_->Add(Work{true, config, std::move(kernel)});
+  state_->Add({.is_grid = true, .config = config, .body = std::move(kernel)});
 }
 
-void Stream::EnqueueAction(std::function<void()> action) { state_->AddAction(std::move(action)); }
+void Stream::EnqueueSteps(std::function<Steps()> begin) { state_->Add({.begin = std::move(begin)}); }
 
 void SetEmulatedDevices(int count) {
   BATON_CHECK(count >= 1 && count <= kMostDevices);

@@ -15,7 +15,13 @@ struct NcclId {
 struct NcclComm;  ///< a rank's end of a group
 
 /// Results, of which only these are told apart.
-enum NcclResult : int { kNcclSuccess = 0, kNcclInvalidUsage = 5, kNcclInProgress = 7 };
+enum NcclResult : int {
+  kNcclSuccess = 0,
+  kNcclInternalError = 3,
+  kNcclInvalidUsage = 5,
+  kNcclRemoteError = 6,
+  kNcclInProgress = 7,
+};
 constexpr int kNcclBytes = 0;  ///< the element type of everything that is sent: whole bytes
 
 /// As of version 2.14, which later ones take.

@@ -129,8 +129,10 @@ class Stream {
   const simt::Counters& counters() const;
   const std::map<std::string, simt::Counters>& counters_by_kernel() const;  ///< see simt::Outcome::by_kernel
   void Enqueue(const LaunchConfig& config, std::function<void()> kernel);
-  /// Emulation: work of a library, which runs with the device's memory open. It may block; captures record it.
-  void EnqueueAction(std::function<void()> action);
+  /// Emulation: work of a library, with the device's memory open. `begin` is called when the work comes into the
+  /// stream (of a recorded one at each replay); what it returns is called until it says that the work is done.
+  using Steps = std::function<bool()>;
+  void EnqueueSteps(std::function<Steps()> begin);
   struct State;
 
  private:

@@ -200,6 +200,27 @@ TEST(GpuRanks, OtherLengthsAreAnErrorOfTheGroup) {
               }).ok());
 }
 
+TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
+  gpu::FailInEmulatedNccl(1, 1);
+  kernels::RankGroup* of_rank_0 = nullptr;
+  ASSERT_TRUE(WithGroup(2, [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                if (rank == 0) of_rank_0 = &group;
+                const auto buffer = ops.Allocate(128).value();
+                char* all = static_cast<char*>(buffer->data());
+                for (int call = 0; call < 2; ++call) {
+                  const absl::Status status = group.AllGather(all + rank * 64, 64, all);
+                  EXPECT_TRUE(status.ok() || rank == 0) << status;
+                }
+                ops.Sync();
+                EXPECT_FALSE(group.health().ok());
+                EXPECT_FALSE(group.AllGather(all + rank * 64, 64, all).ok());
+                if (rank == 0) return;
+                EXPECT_THAT(std::string(group.health().message()), HasSubstr("rank 1 of 2, NCCL: internal error"));
+                of_rank_0->Abort(absl::UnavailableError("rank 1 failed"));
+              }).ok());
+  gpu::FailInEmulatedNccl(-1, 0);
+}
+
 // As a rank that hangs in a kernel: nobody but Abort ends it.
 TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
   RankThreads ranks(OptionsOf({.shape = {.tensor = 2}}));
