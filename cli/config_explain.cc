@@ -6,9 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "cli/exit_code.h"
 #include "cli/process_flags.h"
 #include "cli/serve_config.h"
+#include "cli/vllm_flags.h"
 #include "router/router_config.h"
 #include "worker/worker_config.h"
 
@@ -62,6 +64,29 @@ void AddTable(const std::string& heading, const std::string& what, const std::ve
   }
 }
 
+std::string WhatBecomesOf(const VllmFlag& flag) {
+  if (!flag.becomes.empty()) return StrCat("is `--", flag.becomes, "`");
+  if (flag.same == "*") return "changes nothing";
+  std::vector<std::string> taken = absl::StrSplit(AbslView(flag.same), ' ', absl::SkipEmpty());
+  if (taken.empty() && flag.values != Values::kNone) return "refused";
+  if (taken.empty()) taken = {"false"};
+  return StrCat("refused, but for `", absl::StrJoin(taken, "`, `"), "`");
+}
+
+void AddVllmTable(std::string& page) {
+  absl::StrAppend(
+      &page,
+      "\n## vLLM's\n\n"
+      "Flags of vLLM's servers that are not above are understood all the same, on the command line, as variables "
+      "(`BATON_SWAP_SPACE`)\nand in a file, with `no-` before them and for the workers of one role. So are `-tp`, "
+      "`-pp`, "
+      "`-dp`, `-q`, `-O`, `-n` and `-r`,\n`--flag True` and, once the model is named, `--served-model-name A B C`.\n\n"
+      "| flag | what becomes of it | why |\n|---|---|---|\n");
+  for (const VllmFlag& flag : VllmFlags())
+    absl::StrAppend(&page, "| `--", AbslView(flag.name), "` | ", Cell(WhatBecomesOf(flag)), " | ", Cell(flag.why),
+                    " |\n");
+}
+
 }  // namespace
 
 std::string ExplainText(const FlagSet& set) {
@@ -104,6 +129,7 @@ std::string ReferencePage() {
       "worker", "Of `baton worker`, and of `baton serve` but for `--host`, `--port`, `--role` and `--worker-id`.", {},
       page);
   AddTable<ReadyConfig>("process", "Of all three.", {}, page);
+  AddVllmTable(page);
   return page;
 }
 

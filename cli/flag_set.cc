@@ -4,9 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
+#include "cli/vllm_flags.h"
 #include "common/nearest_name.h"
 #include "common/status.h"
 
@@ -29,6 +32,8 @@ std::string SourceOf(const CLI::App& app, const Flag& flag) {
 
 void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values, const std::string& source) {
   absl::Status status = flag.set(values);
+  if (status.ok() && !flag.is_list && std::ranges::adjacent_find(values, std::not_equal_to<>()) != values.end())
+    status = absl::InvalidArgumentError(StrCat("one value is wanted, got ", absl::StrJoin(values, " and ")));
   if (!status.ok() && status_.ok()) {
     status_ = absl::InvalidArgumentError(StrCat("--", flag.name, ": ", status.message()));
   }
@@ -69,7 +74,9 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) 
       option->expected(flag.is_list ? -1 : 1)->type_name(absl::AsciiStrToUpper(flag.unit.empty() ? "text" : flag.unit));
       if (flag.is_list) option->allow_extra_args(whose == FlagsOf::kTool);
       if (!flag.default_text.empty()) option->default_str(flag.default_text);
-      option->multi_option_policy(flag.is_list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+      // Of a flag the last counts; words that could each be the positional one are told apart by nobody.
+      option->multi_option_policy(flag.is_list || flag.name == positional ? CLI::MultiOptionPolicy::TakeAll
+                                                                          : CLI::MultiOptionPolicy::TakeLast);
     }
     if (whose == FlagsOf::kServer) option->envname(EnvironmentName(flag.name));
     option->group(flag.group);
@@ -83,14 +90,34 @@ void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path) {
          "--config",
          [&set, &path](const std::string& file) {
            path = file;
-           set.NoteStatus(set.ApplyYaml(file));
+           std::vector<std::string> notes;
+           set.NoteStatus(set.ApplyYaml(file, notes));
+           for (const std::string& note : notes) std::fprintf(stderr, "baton: %s: %s\n", file.c_str(), note.c_str());
          },
          "YAML file of flag names; below environment and command line")
       ->type_name("FILE")
       ->envname("BATON_CONFIG");
 }
 
-absl::Status FlagSet::ApplyYaml(const std::string& path) {
+namespace {
+
+// A key of the file with its values, none where they are no texts, translated where it is vLLM's.
+absl::StatusOr<TranslatedFlag> ReadEntry(const YAML::Node& key, const YAML::Node& value, const std::string& path,
+                                         std::vector<std::string>& notes) {
+  TranslatedFlag given{absl::StrReplaceAll(key.as<std::string>(), {{"_", "-"}}), {}};
+  if (value.IsScalar()) given.values = {value.as<std::string>()};
+  for (size_t i = 0; value.IsSequence() && i < value.size(); ++i) {
+    if (value[i].IsScalar()) given.values.push_back(value[i].as<std::string>());
+  }
+  absl::StatusOr<std::optional<TranslatedFlag>> translated = TranslateFlag(given.name, given.values, notes);
+  if (!translated.ok())
+    return absl::InvalidArgumentError(StrCat("--config ", path, ": ", translated.status().message()));
+  return *translated ? **std::move(translated) : given;
+}
+
+}  // namespace
+
+absl::Status FlagSet::ApplyYaml(const std::string& path, std::vector<std::string>& notes) {
   YAML::Node root;
   try {
     root = YAML::LoadFile(path);
@@ -102,27 +129,20 @@ absl::Status FlagSet::ApplyYaml(const std::string& path) {
   if (root.IsNull()) return absl::OkStatus();
   if (!root.IsMap()) return absl::InvalidArgumentError(StrCat("--config ", path, ": expected a mapping of flag names"));
   for (const auto& entry : root) {
-    std::string key = absl::StrReplaceAll(entry.first.as<std::string>(), {{"_", "-"}});
-    const Flag* flag = nullptr;
-    for (const Flag& f : flags_) {
-      if (f.name == key) flag = &f;
-    }
-    if (flag == nullptr) {
+    BATON_ASSIGN_OR_RETURN(TranslatedFlag given, ReadEntry(entry.first, entry.second, path, notes));
+    if (given.name.empty()) continue;
+    const auto flag = std::ranges::find(flags_, given.name, &Flag::name);
+    if (flag == flags_.end()) {
       std::vector<std::string> names;
       for (const Flag& f : flags_) names.push_back(f.name);
       return absl::InvalidArgumentError(
-          StrCat("--config ", path, ": no flag is called \"", key, "\"", DidYouMean(key, names, "")));
+          StrCat("--config ", path, ": no flag is called \"", given.name, "\"", DidYouMean(given.name, names, "")));
     }
-    std::vector<std::string> values;
-    if (entry.second.IsSequence() && flag->is_list) {
-      for (const auto& item : entry.second) values.push_back(item.as<std::string>());
-    } else if (entry.second.IsScalar()) {
-      values.push_back(entry.second.as<std::string>());
-    } else {
-      return absl::InvalidArgumentError(
-          StrCat("--config ", path, ": \"", key, "\" wants ", flag->is_list ? "a value or a list" : "one value"));
+    if (given.values.empty() || (given.values.size() > 1 && !flag->is_list)) {
+      return absl::InvalidArgumentError(StrCat("--config ", path, ": \"", given.name, "\" wants ",
+                                               flag->is_list ? "a value or a list" : "one value"));
     }
-    Set(*flag, values, path);
+    Set(*flag, given.values, path);
     if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));
   }
   return absl::OkStatus();

@@ -42,8 +42,8 @@ struct GivenLayer {
   std::vector<std::string> values;
 };
 
-/// Whose flags they are. A server's have environment variables, and a list is repeated, so that the model may stand
-/// behind it; a tool's have none, and a list takes all that follows.
+/// Whose flags they are. A server's have environment variables, and a list is
+/// repeated, so that the model may stand behind it; a tool's have none, and a list takes all that follows.
 enum class FlagsOf : uint8_t { kServer, kTool };
 
 class FlagSet {
@@ -58,8 +58,9 @@ class FlagSet {
   /// Registers all flags with CLI11. `positional`: the flag whose value may stand without its name.
   void Attach(CLI::App& app, std::string_view positional = "", FlagsOf whose = FlagsOf::kServer);
 
-  /// Reads a YAML mapping of flag names. Unknown keys and wrong types are InvalidArgument with file and key.
-  absl::Status ApplyYaml(const std::string& path);
+  /// Reads a YAML mapping of flag names, ours or vLLM's (cli/vllm_flags.h, `notes` too). Unknown keys and wrong types
+  /// are InvalidArgument with file and key.
+  absl::Status ApplyYaml(const std::string& path, std::vector<std::string>& notes);
 
   /// Values given by command line, environment or file (not defaults), by flag name, as texts.
   const std::map<std::string, std::vector<std::string>>& given() const { return given_; }

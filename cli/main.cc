@@ -13,6 +13,7 @@
 #include "cli/signals.h"
 #include "cli/vllm_flags.h"
 #include "common/nearest_name.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 
 extern char** environ;
@@ -82,7 +83,7 @@ void WarnOfUnknownVariables(const CLI::App& app) {
   known.insert(known.end(), flags.begin(), flags.end());
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view variable(*e, std::string_view(*e).find('='));
-    if (!variable.starts_with(kPrefix) || std::ranges::count(known, variable) > 0) continue;
+    if (!variable.starts_with(kPrefix) || std::ranges::count(known, variable) > 0 || IsVllmVariable(variable)) continue;
     std::fprintf(stderr, "baton: warning: %s is set, but no flag reads it%s\n", std::string(variable).c_str(),
                  DidYouMean(variable, flags, "").c_str());
   }
@@ -94,6 +95,20 @@ std::vector<std::string> WithExplain(std::vector<std::string> words) {
   if (words[2] != "serve" && words[2] != "router" && words[2] != "worker") return words;
   words.erase(words.begin(), words.begin() + 2);
   words.push_back("--explain-config");
+  return words;
+}
+
+/// Variables of vLLM's flags stand before the words of the command line, which win. Those whom a server started were
+/// told what became of them.
+absl::StatusOr<std::vector<std::string>> WithVariables(std::vector<std::string> words,
+                                                       std::vector<std::string>& notes) {
+  BATON_ASSIGN_OR_RETURN(words, TranslateArguments(std::move(words), notes));
+  const bool server = !words.empty() && (words[0] == "serve" || words[0] == "router" || words[0] == "worker");
+  if (!server || ParentPid()) return words;
+  std::vector<std::string> variables;
+  for (char** e = environ; *e != nullptr; ++e) variables.emplace_back(*e);
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> more, TranslateVariables(variables, notes));
+  words.insert(words.begin() + 1, more.begin(), more.end());
   return words;
 }
 
@@ -184,7 +199,7 @@ int main(int argc, char** argv) {
   add("help", "what a command takes", AddHelp);
   app.set_version_flag("--version", VersionText());
   std::vector<std::string> notes;
-  absl::StatusOr<std::vector<std::string>> arguments = TranslateArguments(WithExplain({argv + 1, argv + argc}), notes);
+  absl::StatusOr<std::vector<std::string>> arguments = WithVariables(WithExplain({argv + 1, argv + argc}), notes);
   if (!arguments.ok()) return FailUsage(arguments.status());
   for (const std::string& note : notes) std::fprintf(stderr, "baton: %s\n", note.c_str());
   std::ranges::reverse(*arguments);  // CLI11 takes them from the back

@@ -1,11 +1,6 @@
 #include "cli/vllm_flags.h"
 
-#include <algorithm>
 #include <array>
-#include <utility>
-
-#include "absl/strings/str_split.h"
-#include "common/str_cat.h"
 
 namespace baton::cli {
 namespace {
@@ -18,22 +13,19 @@ constexpr std::string_view kHub = "models are folders or files on this machine: 
 constexpr std::string_view kCode = "no code of a model or a plugin is loaded";
 constexpr std::string_view kGraph =
     "--cuda-graph-sizes says which steps a GPU replays; nothing is compiled at run time";
-constexpr std::string_view kPartial = "prefill chunks are bounded by --max-num-batched-tokens and --max-stall-ms";
-constexpr std::string_view kTokenizer =
-    "the tokenizer is the one beside the weights, in the GGUF file, or that of --tokenizer";
+constexpr std::string_view kReplicas =
+    "--both N starts N workers behind one router, each with its own copy of the model";
 
 using enum Values;
 constexpr std::array kFlags = std::to_array<VllmFlag>({
     // Always so here, or under another name.
-    {"enable-chunked-prefill", kNone, "", "*", "prompts are always computed in chunks"},
-    {"no-enable-chunked-prefill", kNone, "", "", "prompts are always computed in chunks"},
+    {"enable-chunked-prefill", kNone, "", "true", "prompts are always computed in chunks"},
     {"num-gpu-blocks-override", kOne, "", "", "--kv-cache-memory says how many bytes KV takes"},
     {"use-v2-block-manager", kNone, "", "*", "there is one block manager"},
     {"disable-log-stats", kNone, "", "*", "statistics are metrics, not log lines"},
     {"disable-log-requests", kNone, "no-log-requests", "", ""},
+    {"disable-uvicorn-access-log", kNone, "no-log-requests", "", ""},
     {"enable-log-requests", kNone, "log-requests", "", ""},
-    {"max-num-partial-prefills", kOne, "", "1", kPartial},
-    {"max-long-partial-prefills", kOne, "", "1", kPartial},
     {"tokenizer-pool-size", kOne, "tokenizer-threads", "", ""},
     {"tokenizer-pool-type", kOne, "", "ray", "texts are tokenized by threads of the router"},
     {"tokenizer-pool-extra-config", kOne, "", "", "texts are tokenized by threads of the router"},
@@ -45,10 +37,8 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"scheduler-delay-factor", kOne, "", "0 0.0", "a prompt is never held back for others"},
     {"disable-sliding-window", kNone, "", "", "a model's window is a part of it: without it the answers are wrong"},
     // What a model says of itself.
-    {"tokenizer-mode", kOne, "", "auto", kTokenizer},
+    {"tokenizer-mode", kOne, "", "auto hf", "every tokenizer is read in one way, which is what auto chooses there"},
     {"tokenizer-revision", kOne, "", "", kHub},
-    {"skip-tokenizer-init", kNone, "", "", kTokenizer},
-    {"hf-config-path", kOne, "", "", "config.json is the one beside the weights"},
     {"config-format", kOne, "", "auto hf", "config.json or a GGUF file's metadata is read"},
     {"model-impl", kOne, "", "auto vllm", "every model runs on Baton's own decoder"},
     {"revision", kOne, "", "", kHub},
@@ -96,7 +86,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"disable-mm-preprocessor-cache", kNone, "", "", kMedia},
     {"allowed-local-media-path", kOne, "", "", kMedia},
     {"max-seq-len-to-capture", kOne, "", "*", kGraph},
-    {"compilation-config", kOne, "", "0", kGraph},
+    {"compilation-config", kOne, "", "0 1 2 3", kGraph},
     {"disable-custom-all-reduce", kNone, "", "*", "ranks add up in one fixed order, by Baton's own code"},
     {"kv-transfer-config", kOne, "", "", "--prefill and --decode make a cluster whose workers hand KV over"},
     {"enable-sleep-mode", kNone, "", "", "a worker does not sleep: stop it"},
@@ -110,6 +100,55 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"model-loader-extra-config", kOne, "", "{}", "weights are read by Baton's own loader"},
     {"qlora-adapter-name-or-path", kOne, "", "", kLora},
     {"additional-config", kOne, "", "{}", "it is for other platforms"},
+    // Of its HTTP server, and younger than its usage text.
+    {"enable-auto-tool-choice", kNone, "", "*",
+     "a model may call whatever a request offers; --tool-call-parser says how"},
+    {"enable-reasoning", kNone, "", "*",
+     "thoughts are told apart where the chat template shows them (--reasoning-parser)"},
+    {"enable-prompt-tokens-details", kNone, "", "*", "usage always says how many tokens were cached"},
+    {"enable-request-id-headers", kNone, "", "*", "every answer has X-Request-Id"},
+    {"enable-server-load-tracking", kNone, "", "*", "/metrics has the load"},
+    {"enable-ssl-refresh", kNone, "", "*", "certificates are read again when their files change"},
+    {"enable-log-outputs", kNone, "", "", "texts are never logged"},
+    {"max-log-len", kOne, "", "*", "texts are never logged"},
+    {"uvicorn-log-level", kOne, "", "*", "--log-level says what is logged"},
+    {"chat-template-content-format", kOne, "", "auto string", "a message's parts of text are joined to one string"},
+    {"response-role", kOne, "", "assistant", "an answer's role is always assistant"},
+    {"return-tokens-as-token-ids", kNone, "", "", "a request asks for that itself, by a field of this name"},
+    {"ssl-certfile", kOne, "http-tls-cert", "", ""},
+    {"ssl-keyfile", kOne, "http-tls-key", "", ""},
+    {"ssl-ca-certs", kOne, "", "", "--tls-client-ca FILE asks every client for a certificate of these authorities"},
+    {"ssl-cert-reqs", kOne, "", "0", "--tls-client-ca FILE asks every client for a certificate"},
+    {"root-path", kOne, "", "", "answers have no paths in them: let the proxy cut the prefix off"},
+    {"uds", kOne, "", "", "there are no Unix sockets: --host and --port"},
+    {"middleware", kMany, "", "", kCode},
+    {"tool-parser-plugin", kOne, "", "", kCode},
+    {"reasoning-parser-plugin", kOne, "", "", kCode},
+    {"logits-processors", kMany, "", "", kCode},
+    {"allow-credentials", kNone, "", "", "no cookies are read: clients send an Authorization header"},
+    {"allowed-methods", kOne, "", "* [\"*\"]", "pages may use every method that there is"},
+    {"allowed-headers", kOne, "", "* [\"*\"]", "pages may send every header"},
+    {"disable-fastapi-docs", kNone, "", "", "/openapi.json is a fixed document without secrets"},
+    {"disable-frontend-multiprocessing", kNone, "", "*", "the router is a process of its own"},
+    {"api-server-count", kOne, "", "1", "one router has as many threads as --http-threads says"},
+    {"headless", kNone, "", "", "`baton worker` is a worker without a router"},
+    {"lora-modules", kMany, "", "", kLora},
+    {"prompt-adapters", kMany, "", "", kPrompt},
+    {"speculative-config", kOne, "", "", kGuess},
+    {"kv-cache-memory-bytes", kOne, "kv-cache-memory", "", ""},
+    {"data-parallel-size", kOne, "", "1", kReplicas},
+    {"data-parallel-size-local", kOne, "", "1", kReplicas},
+    {"data-parallel-backend", kOne, "", "mp", kReplicas},
+    {"enable-expert-parallel", kNone, "", "", "experts are not spread over ranks"},
+    {"async-scheduling", kNone, "", "*", "the next step is never planned before the last has ended"},
+    {"attention-backend", kOne, "", "*", "kernels are Baton's own"},
+    {"cudagraph-capture-sizes", kMany, "", "*", kGraph},
+    {"max-cudagraph-capture-size", kOne, "", "*", kGraph},
+    {"prefix-caching-hash-algo", kOne, "", "*", "prefixes are hashed with a key (--hash-key-file)"},
+    {"structured-outputs-config", kOne, "", "{}", "grammars are compiled by llguidance"},
+    {"runner", kOne, "", "auto generate", "models generate text; they embed, score and transcribe nothing"},
+    {"convert", kOne, "", "auto none", "models generate text; they embed, score and transcribe nothing"},
+    {"hf-token", kOne, "", "", kHub},
 });
 
 constexpr std::string_view kCounted = "nothing is tokenized here: lengths are those that the server counted";
@@ -133,120 +172,9 @@ constexpr std::array kBenchFlags = std::to_array<VllmFlag>({
     {"lora-assignment", kOne, "", "", kLora},
 });
 
-// A value of our own flags that has another name there.
-struct ValueName {
-  std::string_view flag, theirs, ours;  ///< ours empty: the default
-  std::string_view why{};               ///< what is told of it
-};
-constexpr std::string_view kHalf =
-    "nothing is computed in float16: weights of it are computed in what --dtype auto chooses, bfloat16 or float32";
-constexpr std::array kValues = std::to_array<ValueName>({{"dtype", "float", "float32"},
-                                                         {"dtype", "half", "", kHalf},
-                                                         {"dtype", "float16", "", kHalf},
-                                                         {"device", "auto", ""},
-                                                         {"load-format", "safetensors", "auto"},
-                                                         {"load-format", "gguf", "auto"},
-                                                         {"distributed-executor-backend", "uni", ""},
-                                                         {"kv-cache-dtype", "fp8_e4m3", "fp8"}});
-
-bool Lists(std::string_view values, std::string_view value) {
-  if (values == "*") return true;
-  const std::vector<std::string> all = absl::StrSplit(AbslView(values), ' ', absl::SkipEmpty());
-  return std::ranges::count(all, value) > 0;
-}
-
-std::string Joined(std::string_view values) { return values.empty() ? "" : StrCat(" (taken: ", values, ")"); }
-
-// A flag of a command line: its name without dashes, and the values that are its own.
-struct Given {
-  std::string name;
-  std::vector<std::string> values;
-  bool has_equals = false;
-};
-
-// Reads the flag at `at` and goes past it. Words behind a flag are its values as `values` says.
-Given Take(const std::vector<std::string>& words, size_t& at, Values values) {
-  Given given;
-  const std::string& word = words[at++];
-  const size_t equals = word.find('=');
-  given.name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-  given.has_equals = equals != std::string::npos;
-  if (given.has_equals) given.values.push_back(word.substr(equals + 1));
-  const size_t most = given.has_equals ? 0 : values == kNone ? 0 : values == kOne ? 1 : words.size();
-  while (given.values.size() < most && at < words.size() && !words[at].starts_with("--"))
-    given.values.push_back(words[at++]);
-  return given;
-}
-
-std::string WithDashes(std::string word) {
-  if (word.starts_with("--"))
-    std::replace(word.begin(), word.begin() + std::min(word.find('='), word.size()), '_', '-');
-  return word;
-}
-
-absl::Status Translate(const VllmFlag& flag, const Given& given, std::vector<std::string>& out,
-                       std::vector<std::string>& notes) {
-  if (flag.values != kNone && given.values.empty())
-    return absl::InvalidArgumentError(StrCat("--", flag.name, " wants a value"));
-  if (!flag.becomes.empty()) {
-    out.push_back(
-        StrCat("--", flag.becomes, given.values.empty() ? "" : "=", given.values.empty() ? "" : given.values[0]));
-    return absl::OkStatus();
-  }
-  const bool dropped = given.values.empty()
-                           ? flag.same == "*"
-                           : std::ranges::all_of(given.values, [&](const auto& v) { return Lists(flag.same, v); });
-  if (!dropped) {
-    return absl::InvalidArgumentError(StrCat("--", flag.name, given.values.empty() ? "" : " ",
-                                             given.values.empty() ? "" : given.values[0], " is refused: ", flag.why,
-                                             Joined(flag.same == "*" ? "" : flag.same)));
-  }
-  notes.push_back(StrCat("--", flag.name, " changes nothing: ", flag.why));
-  return absl::OkStatus();
-}
-
-// One of our own flags whose value has another name there; false: left as it is.
-bool TranslateValue(const Given& given, std::vector<std::string>& out, std::vector<std::string>& notes) {
-  for (const ValueName& value : kValues) {
-    if (given.name != value.flag || given.values.size() != 1 || given.values[0] != value.theirs) continue;
-    if (!value.ours.empty()) out.push_back(StrCat("--", value.flag, "=", value.ours));
-    if (!value.why.empty())
-      notes.push_back(StrCat("--", value.flag, " ", value.theirs, " changes nothing: ", value.why));
-    return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::span<const VllmFlag> VllmFlags() { return kFlags; }
 std::span<const VllmFlag> VllmBenchFlags() { return kBenchFlags; }
-
-absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::string> words,
-                                                            std::vector<std::string>& notes) {
-  if (words.empty()) return words;
-  const bool server = words[0] == "serve" || words[0] == "router" || words[0] == "worker";
-  if (!server && words[0] != "bench") return words;
-  for (std::string& word : words) word = WithDashes(std::move(word));
-  const std::span<const VllmFlag> table = server ? VllmFlags() : VllmBenchFlags();
-  std::vector<std::string> out;
-  for (size_t at = 0; at < words.size();) {
-    if (!words[at].starts_with("--")) {
-      out.push_back(words[at++]);
-      continue;
-    }
-    const std::string name = words[at].substr(2, words[at].find('=') - 2);
-    const auto flag = std::ranges::find(table, name, &VllmFlag::name);
-    const size_t begin = at;
-    const Given given = Take(words, at, flag == table.end() ? kOne : flag->values);
-    if (flag != table.end()) {
-      if (absl::Status status = Translate(*flag, given, out, notes); !status.ok()) return status;
-    } else if (!server || !TranslateValue(given, out, notes)) {
-      at = begin + 1;
-      out.push_back(words[begin]);
-    }
-  }
-  return out;
-}
 
 }  // namespace baton::cli

@@ -65,6 +65,10 @@ Event Apply(std::string_view data, Answer& answer) {
     answer.error = ErrorOf(*error);
     return Event::kNothing;
   }
+  if (!event.contains("choices") && event.contains("message") && event["message"].is_string()) {
+    answer.error = event["message"].get<std::string>();  // an event of type error, whose data is the error itself
+    return Event::kNothing;
+  }
   if (const auto usage = event.find("usage"); usage != event.end() && usage->is_object()) {
     answer.counted = true;
     answer.prompt_tokens = Count(*usage, "prompt_tokens");

@@ -153,17 +153,24 @@ asio::awaitable<bool> Client::Exchange(Turn& turn, Stream& stream) {
   Outcome& outcome = turn.outcome;
   error_code error;
   beast::flat_buffer buffer;
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  std::optional<http::response_parser<http::buffer_body>> head;
   co_await http::async_write(stream, turn.request, asio::redirect_error(asio::use_awaitable, error));
-  if (!error)
-    co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+  do {  // what is said before the answer, 100 Continue or 103 Early Hints, is no answer
+    head.emplace().body_limit(boost::none);
+    if (!error)
+      co_await http::async_read_header(stream, buffer, *head, asio::redirect_error(asio::use_awaitable, error));
+  } while (!error && head->get().result_int() / 100 == 1);
+  auto& parser = *head;
   if (error) {
     if (!turn.first_use && error != beast::error::timeout && !parser.got_some()) co_return false;
     Fail(outcome, KindOf(error, Failure::kBroken), StrCat("no answer: ", error.message()));
     co_return true;
   }
   outcome.http_status = static_cast<int>(parser.get().result_int());
+  const std::string_view encoding = parser.get()[http::field::content_encoding];
+  if (!encoding.empty() && encoding != "identity")
+    Fail(outcome, Failure::kMalformed,
+         StrCat("the answer is encoded, which nobody asked for: ", Printable(encoding, 80)));
   const bool events = parser.get()[http::field::content_type].starts_with("text/event-stream");
   Body body(outcome, events && outcome.http_status == 200);
   std::string chunk(16384, '\0');

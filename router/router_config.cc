@@ -107,10 +107,22 @@ FieldRule GenerationConfigRule() {
   return rule;
 }
 
+absl::Status CheckTexts(const RouterConfig& c) {
+  if (!c.skip_tokenizer_init) return absl::OkStatus();
+  for (const auto& [flag, value] :
+       {std::pair{"tokenizer", &c.tokenizer}, std::pair{"chat-template", &c.chat_template}}) {
+    if (!value->empty())
+      return absl::InvalidArgumentError(
+          StrCat("--", flag, " ", *value, ": is not read with --skip-tokenizer-init: leave one of them out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RouterConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(CheckPairs(*this));
   BATON_RETURN_IF_ERROR(CheckTls(*this));
+  BATON_RETURN_IF_ERROR(CheckTexts(*this));
   if (const std::string never = WebGuard::NeverSent(allowed_origins); !never.empty())
     return absl::InvalidArgumentError(StrCat("--allowed-origins: no browser says \"", never,
                                              "\": an origin has a scheme and no path, such as https://chat.example"));

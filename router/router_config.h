@@ -42,6 +42,8 @@ struct RouterConfig {
   std::string kubernetes_token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
   std::string kubernetes_ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
   std::string tokenizer;
+  bool skip_tokenizer_init = false;
+  std::string hf_config_path;
   std::string chat_template;
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
@@ -184,6 +186,10 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
   VisitDiscovery(c, field);
   field("tokenizer", c.tokenizer, "", "HF directory or .gguf file with tokenizer and chat template (--model's own)");
+  field("skip-tokenizer-init", c.skip_tokenizer_init, "",
+        "read no tokenizer: requests and answers are token ids; fields of text are 400");
+  field("hf-config-path", c.hf_config_path, "",
+        "HF directory whose generation_config.json is read in place of the model's");
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
   field("tool-call-parser", c.tool_call_parser, "", "how the model writes calls of functions", ToolCallParserRule());
   field("reasoning-parser", c.reasoning_parser, "", "how the model writes thoughts before its answer",

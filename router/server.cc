@@ -364,7 +364,8 @@ namespace {
 
 TextFiles TextFilesOf(const RouterConfig& config) {
   const bool folder = config.generation_config != "auto" && config.generation_config != "vllm";
-  return {config.tokenizer, folder ? config.generation_config : "", config.override_generation_config};
+  return {config.skip_tokenizer_init, config.tokenizer, config.hf_config_path, folder ? config.generation_config : "",
+          config.override_generation_config};
 }
 
 }  // namespace

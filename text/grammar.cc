@@ -66,6 +66,7 @@ bool GrammarMatcher::HasEnded() const { return bt_matcher_has_ended(handle_) != 
 absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& tokenizer,
                                                                        absl::Span<const int32_t> eos_ids,
                                                                        int32_t vocab_size) {
+  if (!tokenizer.exists()) return absl::FailedPreconditionError("there is no tokenizer (--skip-tokenizer-init)");
   bt_error error{};
   bt_vocabulary* handle =
       bt_vocabulary_new(tokenizer.handle_, eos_ids.data(), eos_ids.size(), static_cast<size_t>(vocab_size), &error);

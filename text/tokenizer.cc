@@ -22,7 +22,11 @@ Tokenizer::Tokenizer(bt_tokenizer* handle) : handle_(handle) {
   text_start_ = static_cast<TextStart>(table.text_start);
 }
 
-Tokenizer::~Tokenizer() { bt_tokenizer_free(handle_); }
+Tokenizer::~Tokenizer() {
+  if (handle_ != nullptr) bt_tokenizer_free(handle_);
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::None() { return std::unique_ptr<Tokenizer>(new Tokenizer()); }
 
 void Tokenizer::SetSpecialTokens(SpecialTokens tokens, const std::vector<int64_t>& more_eos) {
   bos_id_ = TokenToId(tokens.bos);
@@ -91,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OfModel(const std::string&
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
                                                        bool parse_special) const {
+  if (!exists()) return absl::FailedPreconditionError("there is no tokenizer (--skip-tokenizer-init)");
   bt_error error{};
   const bt_ids ids = bt_tokenizer_encode(handle_, BtStr(text), add_special_tokens, parse_special, &error);
   BATON_RETURN_IF_ERROR(TakeError(error, ""));
@@ -125,7 +130,7 @@ std::string Tokenizer::DecodeWhole(absl::Span<const int32_t> ids) const {
 }
 
 std::optional<int32_t> Tokenizer::TokenToId(std::string_view token) const {
-  if (token.empty()) return std::nullopt;
+  if (token.empty() || !exists()) return std::nullopt;
   const int64_t id = bt_tokenizer_token_to_id(handle_, BtStr(token));
   if (id < 0 || id >= vocab_size_) return std::nullopt;
   return static_cast<int32_t>(id);

@@ -44,6 +44,10 @@ class Tokenizer {
   /// InvalidArgument: unknown model or pre-tokenizer (named), or tokens that contradict each other.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromGguf(const GgufTokenizerMetadata& metadata);
 
+  /// One for who speaks in token ids alone: it has no vocabulary. Every id's text is empty, Encode is
+  /// FailedPrecondition.
+  static std::unique_ptr<Tokenizer> None();
+
   /// Of an HF directory or a .gguf file. Errors as of the two above.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> OfModel(const std::string& path);
 
@@ -68,6 +72,8 @@ class Tokenizer {
   std::string_view IdToToken(int32_t id) const { return Has(id) ? token_names_.At(id) : std::string_view(); }
   std::optional<int32_t> TokenToId(std::string_view token) const;
 
+  /// False: None().
+  bool exists() const { return handle_ != nullptr; }
   bool IsSpecial(int32_t id) const { return Has(id) && special_[id] != 0; }
   /// A special token before which a text may be cut, wherever it stands: the ids of the parts are those of the whole.
   bool BeginsPiece(int32_t id) const { return Has(id) && begins_piece_[id] != 0; }
@@ -104,11 +110,12 @@ class Tokenizer {
   struct SpecialTokens {
     std::string bos, eos, pad;
   };
+  Tokenizer() = default;
   explicit Tokenizer(bt_tokenizer* handle);
   void SetSpecialTokens(SpecialTokens tokens, const std::vector<int64_t>& more_eos);
   bool Has(int32_t id) const { return id >= 0 && id < vocab_size_; }
 
-  bt_tokenizer* handle_;  // owned
+  bt_tokenizer* handle_ = nullptr;  // owned
   Strings token_bytes_{};
   Strings token_names_{};
   const uint8_t* special_ = nullptr;

@@ -129,10 +129,28 @@ absl::Status CheckNodes(const WorkerConfig& c) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPrefills(const WorkerConfig& c) {
+  const int32_t all = c.max_num_partial_prefills, longer = c.max_long_partial_prefills;
+  if (all > 0 && longer > all)
+    return Bad("max-long-partial-prefills", StrCat(longer), StrCat("must be at most --max-num-partial-prefills ", all));
+  if (longer > 0 && all <= 1 && c.long_prefill_token_threshold == 0 && !(longer == 1 && all == 1))
+    return Bad("max-long-partial-prefills", StrCat(longer),
+               "needs --long-prefill-token-threshold, which says what a long prompt is");
+  return absl::OkStatus();
+}
+
+absl::Status CheckTexts(const WorkerConfig& c) {
+  if (c.skip_tokenizer_init && !c.tokenizer.empty())
+    return Bad("tokenizer", c.tokenizer, "is not read with --skip-tokenizer-init: leave one of them out");
+  return absl::OkStatus();
+}
+
 absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
   BATON_RETURN_IF_ERROR(CheckNodes(*this));
+  BATON_RETURN_IF_ERROR(CheckPrefills(*this));
+  BATON_RETURN_IF_ERROR(CheckTexts(*this));
   if (kv_tls && tls_files.ca.empty())
     return Bad("kv-tls", "true", "needs --tls-cert, --tls-key and --tls-ca: both ends show a certificate");
   if (kv_tls && (require_rdma || transport.starts_with("ucx")))

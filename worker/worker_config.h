@@ -33,6 +33,8 @@ struct WorkerConfig {
   // ---- model
   std::string model;
   std::string tokenizer;
+  bool skip_tokenizer_init = false;
+  std::string hf_config_path;
   std::string hf_overrides;
   std::string rope_scaling;
   double rope_theta = 0;
@@ -71,6 +73,8 @@ struct WorkerConfig {
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   int32_t long_prefill_token_threshold = 0;
+  int32_t max_num_partial_prefills = 0;
+  int32_t max_long_partial_prefills = 0;
   double max_step_ms = 200;
   double max_stall_ms = 80;
   int32_t max_waiting_requests = 1024;
@@ -152,6 +156,11 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         "what the processes of one cluster prove to each other that they know: 32 to 4096 bytes, not readable by all");
   field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
   field("tokenizer", c.tokenizer, "", "HF directory or .gguf file whose tokens grammars see (--model's own)");
+  field("skip-tokenizer-init", c.skip_tokenizer_init, "",
+        "read no tokenizer: requests and answers are token ids, and there are no structured outputs");
+  field("hf-config-path", c.hf_config_path, "",
+        "HF directory whose config.json and generation_config.json are read in place of the model's; of a GGUF file "
+        "its metadata then says only how its tensors are kept");
   field("hf-overrides", c.hf_overrides, "",
         "a JSON object whose fields stand over those of config.json, or of the GGUF file");
   field("rope-scaling", c.rope_scaling, "", "a JSON object in place of config.json's rope_scaling");
@@ -225,7 +234,15 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
   field("long-prefill-token-threshold", c.long_prefill_token_threshold, "tokens",
-        "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound", AtLeast(0));
+        "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound, or 4 % of "
+        "max-model-len with max-num-partial-prefills above 1",
+        AtLeast(0));
+  field("max-num-partial-prefills", c.max_num_partial_prefills, "prompts",
+        "computed in parts at once; others wait, but for those that fit whole into a step; 0 = no such bound",
+        AtLeast(0));
+  field("max-long-partial-prefills", c.max_long_partial_prefills, "prompts",
+        "of these longer than long-prefill-token-threshold; shorter ones pass others that wait; 0 = no such bound",
+        AtLeast(0));
   field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap by time",
         AtLeast(0));
   field("max-stall-ms", c.max_stall_ms, "ms",

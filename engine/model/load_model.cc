@@ -24,7 +24,7 @@ struct Opened {
 absl::StatusOr<Opened> OpenGguf(const ModelSource& source) {
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(source.path));
   Opened out;
-  BATON_ASSIGN_OR_RETURN(out.read, ReadGgufConfig(*file, source.config_overrides));
+  BATON_ASSIGN_OR_RETURN(out.read, ReadGgufConfig(*file, source.config_overrides, source.config_directory));
   BATON_ASSIGN_OR_RETURN(out.weights, OpenGgufWeights(std::move(file), out.read.config));
   return out;
 }
@@ -39,7 +39,8 @@ absl::StatusOr<Opened> Open(const ModelSource& source) {
   if (!directory) {
     BATON_ASSIGN_OR_RETURN(out, OpenGguf(source));
   } else {
-    BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(source.path, source.config_overrides));
+    const std::string& config = source.config_directory.empty() ? source.path : source.config_directory;
+    BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(config, source.config_overrides));
     if (!source.dummy_weights) {
       BATON_ASSIGN_OR_RETURN(out.weights, OpenHfWeights(source.path, out.read.config));
     }

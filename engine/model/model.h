@@ -54,6 +54,7 @@ class Model {
 
 struct ModelSource {
   std::string path;                             ///< HF directory or .gguf file
+  std::string config_directory{};               ///< HF directory of its config; empty: the model's own
   std::vector<std::string> config_overrides{};  ///< JSON objects over its config (config_reader.h)
   bool dummy_weights = false;                   ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;

@@ -35,9 +35,12 @@ struct SchedulerOptions {
   int32_t max_num_seqs = 128;                                  ///< sequences in one step
   int32_t max_num_batched_tokens = 2048;                       ///< rows in one step
   double max_step_ms = 200;                                    ///< 0: no cap, nor one by max_stall_ms
-  double max_stall_ms = 80;       ///< of a step that also decodes, or twice what its decodes take; 0: no cap
-  int32_t max_prefill_chunk = 0;  ///< tokens of one sequence in one step; 0: no limit but the above
-  int32_t max_logit_rows = 128;   ///< prompt tokens scored in one step (prompt_logprobs)
+  double max_stall_ms = 80;          ///< of a step that also decodes, or twice what its decodes take; 0: no cap
+  int32_t max_prefill_chunk = 0;     ///< tokens of one sequence in one step; 0: no limit but the above
+  int32_t max_partial_prefills = 0;  ///< prompts of which a part is computed, at once; 0: no limit
+  /// Of these, those longer than max_prefill_chunk; shorter ones pass the others that wait. 0: no limit.
+  int32_t max_long_partial_prefills = 0;
+  int32_t max_logit_rows = 128;  ///< prompt tokens scored in one step (prompt_logprobs)
   int32_t max_waiting_requests = 1024;
   int64_t max_waiting_tokens = 1 << 20;
   int32_t max_undelivered_tokens = 64;  ///< kept per sequence without credit

@@ -24,6 +24,8 @@ StepPlan Scheduler::PlanStep(TimePoint now) {
   st.sequences_left = st.options.max_num_seqs;
   st.logit_rows_left = st.options.max_logit_rows;
   st.prefill_planned = st.preempted = false;
+  st.partial_prefills = st.long_partial_prefills = 0;
+  for (const Sequence* s : st.running) st.CountPartial(*s, st.IsPartial(*s) ? 1 : 0);
   st.PlanDecodes(plan, now);
   st.plan_ms = st.StepLimitMs();
   st.prefill_left = st.policy->PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
@@ -103,6 +105,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
     if (SequencesOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
+    if (!MayBegin(s, chunk)) continue;
     if (MakeRoom(s, chunk, plan, now)) Schedule(s, chunk, plan, now);
   }
 }
@@ -126,6 +129,34 @@ int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
   // Whole units, so that the next chunk starts at one, unless that wastes most of what there is.
   const int32_t aligned = (s.computed + most) / kUnitTokens * kUnitTokens - s.computed;
   return most < s.remaining() && 2 * aligned >= most ? aligned : most;
+}
+
+bool Scheduler::State::IsPartial(const Sequence& s) const { return s.on_executor && s.remaining() > 1; }
+
+bool Scheduler::State::IsLong(const Sequence& s) const { return s.length() > options.max_prefill_chunk; }
+
+void Scheduler::State::CountPartial(const Sequence& s, int32_t more) {
+  partial_prefills += more;
+  if (IsLong(s)) long_partial_prefills += more;
+}
+
+// Whether a prompt of which nothing is computed yet may have its first `chunk`. What is computed whole is never a part,
+// and the first prefill of a step always gets on, whatever others wait for.
+bool Scheduler::State::MayBegin(const Sequence& s, int32_t chunk) const {
+  const auto full = [](int32_t most, int32_t now) { return most > 0 && now >= most; };
+  if (s.on_executor || !prefill_planned || chunk == s.remaining()) return true;
+  return !full(options.max_partial_prefills, partial_prefills) &&
+         !(IsLong(s) && full(options.max_long_partial_prefills, long_partial_prefills));
+}
+
+// The first that waits, but for prompts that may not begin beside those that are computed in parts. Of each the chunk
+// is guessed without its cached tokens and the time.
+Sequence* Scheduler::State::FirstThatMayBegin() const {
+  const int32_t bound = options.max_prefill_chunk > 0 ? options.max_prefill_chunk : rows_left;
+  for (Sequence* s : waiting) {
+    if (MayBegin(*s, std::min({s->length(), prefill_left, rows_left, bound}))) return s;
+  }
+  return nullptr;
 }
 
 bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
@@ -177,12 +208,14 @@ void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
   int32_t slots = options.max_num_seqs;
   for (const Sequence* s : running) slots -= SequencesOf(*s);
   while (!waiting.empty() && prefill_left > 0 && rows_left > 0 && sequences_left > 0) {
-    Sequence& s = **waiting.begin();
+    Sequence* const first = FirstThatMayBegin();
+    if (first == nullptr) return;
+    Sequence& s = *first;
     if (SequencesOf(s) > std::min(slots, sequences_left)) return;
     if (!TryAdmit(s, plan)) return;
     slots -= SequencesOf(s);
     const int32_t chunk = ChunkFor(s);
-    if (chunk == 0 || !MakeRoom(s, chunk, plan, now))
+    if (chunk == 0 || !MayBegin(s, chunk) || !MakeRoom(s, chunk, plan, now))
       return;  // admitted all the same; its chunk comes with the next step
     Schedule(s, chunk, plan, now);
   }
@@ -239,6 +272,7 @@ void Scheduler::State::AddToExecutor(Sequence& s, StepPlan& plan) {
 void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
   RequestState& r = *s.request;
   if (r.started == TimePoint::max()) r.started = now;
+  CountPartial(s, (s.remaining() - tokens > 1 ? 1 : 0) - (IsPartial(s) ? 1 : 0));
   AddToExecutor(s, plan);
   SequenceStep step;
   step.id = s.id;

@@ -105,6 +105,11 @@ class Scheduler::State {
   void Preempt(Sequence& victim, TimePoint now);
   double StepLimitMs() const;
   int32_t ChunkFor(const Sequence& sequence) const;
+  bool IsPartial(const Sequence& sequence) const;
+  bool IsLong(const Sequence& sequence) const;
+  void CountPartial(const Sequence& sequence, int32_t more);
+  bool MayBegin(const Sequence& sequence, int32_t chunk) const;
+  Sequence* FirstThatMayBegin() const;
   void Schedule(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
   void AddToExecutor(Sequence& sequence, StepPlan& plan);
   void ForkAtFirstToken(Sequence& carrier, StepPlan& plan);
@@ -162,7 +167,8 @@ class Scheduler::State {
   int32_t sequences_left = 0;
   int32_t prefill_left = 0;
   int32_t logit_rows_left = 0;
-  double plan_ms = 0;  ///< it may take; 0: as long as it takes
+  double plan_ms = 0;                                       ///< it may take; 0: as long as it takes
+  int32_t partial_prefills = 0, long_partial_prefills = 0;  ///< after it
   bool prefill_planned = false;
   bool preempted = false;
 

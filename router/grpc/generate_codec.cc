@@ -59,6 +59,7 @@ std::variant<RequestInput, ApiError> DecodeGenerate(const v1::GenerateRequest& r
   out.include_stop_str_in_output = r.include_stop_str_in_output();
   out.skip_special_tokens = r.has_skip_special_tokens() ? r.skip_special_tokens() : true;
   out.priority = r.priority();
+  out.shows_prompt = r.echo();
   out.cache_salt = r.cache_salt();
   out.request_id = r.request_id();
   return out;

@@ -43,7 +43,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
     auto stream = GenerateWriter::Make(context);
     const std::string given =
         request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
-    GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(),
+    const bool only_ids = !service_.services().model.tokenizer->exists();
+    GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids() || only_ids, request->echo(),
                                     request->text()};
     context->AddInitialMetadata("x-request-id", options.public_id);
     auto refuse = [&](const ApiError& error) {

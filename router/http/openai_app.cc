@@ -258,6 +258,12 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   CompletionRequest request = std::move(std::get<CompletionRequest>(parsed));
   call->request.body = std::string();
+  const ModelText& model = service_.services().model;
+  for (const Prompt& prompt : request.prompts) {
+    if (auto error = CheckNeedsNoText(model, prompt)) return call->Fail(*error);
+  }
+  request.input.shows_prompt = request.echo;
+  if (!model.tokenizer->exists()) request.return_token_ids = request.return_tokens_as_token_ids = true;
   if (!request.input.session.empty() && service_.services().config.route_policy != "session")
     request.unknown_fields.emplace_back("prompt_cache_key");  // said to have no effect
   if (request.input.session.empty()) request.input.session = call->request.Header("X-Session-Id");
@@ -349,6 +355,8 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
   DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
   if (!ServesModel(s.config, s.model, request.model))
     return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
+  if (!s.model.tokenizer->exists())
+    return call->Fail(BadRequest("`tokens`: this server has no tokenizer (--skip-tokenizer-init).", "tokens"));
   const int32_t vocab = s.model.tokenizer->vocab_size();
   for (const int32_t id : request.tokens) {
     if (id < 0 || id >= vocab) {

@@ -165,9 +165,14 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
   const std::string& text_path = elsewhere.tokenizer.empty() ? path : elsewhere.tokenizer;
   if (!fs::exists(text_path, ignored))
     return absl::NotFoundError(StrCat("tokenizer ", text_path, " does not exist (--tokenizer)"));
-  BATON_RETURN_IF_ERROR(fs::is_directory(text_path, ignored) ? LoadDirectory(text_path, model)
-                                                             : LoadGguf(text_path, model));
-  BATON_RETURN_IF_ERROR(LoadDefaults(path, use_generation_config, elsewhere, model.defaults));
+  if (elsewhere.no_tokenizer) {
+    model.tokenizer = Const(Tokenizer::None());
+  } else {
+    BATON_RETURN_IF_ERROR(fs::is_directory(text_path, ignored) ? LoadDirectory(text_path, model)
+                                                               : LoadGguf(text_path, model));
+  }
+  BATON_RETURN_IF_ERROR(LoadDefaults(elsewhere.config.empty() ? path : elsewhere.config, use_generation_config,
+                                     elsewhere, model.defaults));
   if (!chat_template_file.empty()) {
     auto given = ReadTemplate(chat_template_file, *model.tokenizer);
     if (!given.ok())

@@ -20,8 +20,10 @@ class SeenChats;
 
 /// What comes from elsewhere than the model's own files.
 struct TextFiles {
-  std::string tokenizer{};                   ///< HF directory or .gguf file, with the chat template; empty: the model's
-  std::string generation_config{};           ///< folder of generation_config.json; empty: the model's
+  bool no_tokenizer = false;        ///< none is read, nor a chat template
+  std::string tokenizer{};          ///< HF directory or .gguf file, with the chat template; empty: the model's
+  std::string config{};             ///< HF directory that stands for the model's own config; empty: the model's
+  std::string generation_config{};  ///< folder of generation_config.json; empty: the model's
   std::string override_generation_config{};  ///< JSON of that file's keys, over it; empty: none
 };
 

@@ -171,6 +171,11 @@ size_t MostTextBytes(const ModelText& model, const WorkerFacts& facts, const Req
   return kNormalizedTo * model.longest_token * static_cast<size_t>(facts.max_model_len);
 }
 
+ApiError NoTokenizer(const std::string& field, std::string_view instead) {
+  return BadRequest(
+      StrCat("`", field, "`: this server has no tokenizer (--skip-tokenizer-init), so that ", instead, "."), field);
+}
+
 ThoughtForm FormOf(const ModelText& model, const RouterConfig& config) {
   if (config.reasoning_parser == "deepseek_r1") return ThoughtForm::kUntagged;
   if (config.reasoning_parser == "qwen3") return ThoughtForm::kTagged;
@@ -229,8 +234,25 @@ size_t TextBytes(const RequestInput& input) {
          (input.sampling.grammar ? kShortTextBytes + input.sampling.grammar->text.size() : 0);
 }
 
+MaybeError CheckNeedsNoText(const ModelText& model, const Prompt& prompt) {
+  if (model.tokenizer->exists() || std::holds_alternative<TokensPrompt>(prompt)) return std::nullopt;
+  const std::string field = std::holds_alternative<ChatPrompt>(prompt) ? "messages" : "prompt";
+  return NoTokenizer(field, "a prompt is an array of token ids, of /v1/completions");
+}
+
+MaybeError CheckNeedsNoText(const ModelText& model, const RequestInput& input) {
+  if (model.tokenizer->exists()) return std::nullopt;
+  if (auto e = CheckNeedsNoText(model, input.prompt)) return e;
+  if (!input.stop.empty()) return NoTokenizer("stop", "stop_token_ids end an answer");
+  if (!input.bad_words.empty()) return NoTokenizer("bad_words", "logit_bias and allowed_token_ids keep tokens out");
+  if (input.sampling.grammar) return NoTokenizer(input.grammar_field, "nothing holds an answer to a form");
+  if (input.shows_prompt) return NoTokenizer("echo", "an answer has prompt_token_ids");
+  return std::nullopt;
+}
+
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
                                                        size_t most_bytes) {
+  if (auto e = CheckNeedsNoText(model, prompt)) return *std::move(e);
   if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
   if (const auto* text = std::get_if<TextPrompt>(&prompt))
     return Tokenize(model, text->text, text->add_special_tokens, most_bytes);
@@ -259,6 +281,7 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
 
 std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
                                                 const RouterConfig& config, RequestInput input) {
+  if (auto e = CheckNeedsNoText(model, input)) return *std::move(e);
   if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
   if (auto e = CheckBestOf(input, config)) return *std::move(e);

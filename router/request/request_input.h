@@ -49,6 +49,7 @@ struct RequestInput {
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   int32_t priority = 0;
+  bool shows_prompt = false;  ///< its text, with the answer
   std::string cache_salt;
   std::string session;      ///< prompt_cache_key, or the header X-Session-Id
   std::string traceparent;  ///< the header, where traces are sent
@@ -61,6 +62,10 @@ struct RequestInput {
   bool thinking_budget_is_a_wish = false;  ///< where there is no way to keep it, it is nothing
   KeyAccount* account = nullptr;           ///< of the API key; null: nobody's. Outlives the request
 };
+
+/// Without a tokenizer everything of a request is token ids: the error of the first field that is text.
+std::optional<ApiError> CheckNeedsNoText(const ModelText& model, const Prompt& prompt);
+std::optional<ApiError> CheckNeedsNoText(const ModelText& model, const RequestInput& input);
 
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.
 size_t TextBytes(const Prompt& prompt);

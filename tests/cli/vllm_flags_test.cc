@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <set>
 
+#include "absl/strings/str_join.h"
 #include "cli/flag_set.h"
 #include "cli/serve_config.h"
 #include "common/str_cat.h"
@@ -239,6 +241,72 @@ TEST(VllmFlags, ARefusalSaysWhyAndWhatIsTaken) {
   EXPECT_THAT(message({"worker", "--trust-remote-code"}), HasSubstr("no code of a model"));
   EXPECT_THAT(message({"serve", "m", "--no-enable-chunked-prefill"}), HasSubstr("always computed in chunks"));
   EXPECT_EQ(message({"serve", "m", "--task"}), "--task wants a value");
+}
+
+// What people also write: answered as an operator would want it, and no word of it becomes the model.
+TEST(VllmFlags, OddSpellingsAreTheFlagsThatTheyLookLike) {
+  std::vector<std::string> notes;
+  auto words = [&](std::vector<std::string> given) {
+    notes.clear();
+    const auto out = TranslateArguments(std::move(given), notes);
+    return out.ok() ? absl::StrJoin(*out, " ") : std::string(out.status().message());
+  };
+  EXPECT_EQ(words({"serve", "m", "-tp", "2", "-pp=2"}), "serve m --tensor-parallel-size 2 --pipeline-parallel-size=2");
+  EXPECT_THAT(words({"serve", "m", "-q", "awq"}), HasSubstr("--quantization awq is refused"));
+  EXPECT_EQ(words({"serve", "m", "-O3"}), "serve m");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("--compilation-config changes nothing")));
+  EXPECT_EQ(words({"serve", "m", "--enable-chunked-prefill", "True"}), "serve m");
+  EXPECT_THAT(words({"serve", "m", "--enable-chunked-prefill", "False"}), HasSubstr("always computed in chunks"));
+  EXPECT_THAT(words({"serve", "m", "--enable_chunked_prefill=false"}), HasSubstr("always computed in chunks"));
+  EXPECT_EQ(words({"serve", "m", "--no-enable-lora", "--enable-lora=False", "--no_trust_remote_code"}), "serve m");
+  EXPECT_EQ(notes.size(), 3u);
+  EXPECT_EQ(words({"serve", "m", "--enable-prefix-caching", "False", "--port", "1"}),
+            "serve m --enable-prefix-caching=False --port 1");
+  EXPECT_EQ(words({"serve", "m", "--no-disable-log-requests", "--disable-uvicorn-access-log"}),
+            "serve m --log-requests --no-log-requests");
+  EXPECT_EQ(words({"serve", "m", "--enable-lora=maybe"}), "--enable-lora is true or false, got maybe");
+  EXPECT_THAT(words({"serve", "m", "--prefill.enable-lora"}), HasSubstr("there are no LoRA adapters"));
+  EXPECT_EQ(words({"serve", "m", "--decode.dtype", "float", "--decode.swap-space", "0"}),
+            "serve m --decode.dtype=float32");
+}
+
+TEST(VllmFlags, NamesBehindAListAreItsValuesOnceTheModelIsNamed) {
+  std::vector<std::string> notes;
+  auto words = [&](std::vector<std::string> given) { return *TranslateArguments(std::move(given), notes); };
+  EXPECT_THAT(words({"serve", "m", "--served-model-name", "a", "b", "--port", "1"}),
+              ElementsAre("serve", "m", "--served-model-name=a", "--served-model-name=b", "--port", "1"));
+  EXPECT_THAT(words({"serve", "--served-model-name", "a", "b", "--model", "m"}),
+              ElementsAre("serve", "--served-model-name=a", "--served-model-name=b", "--model", "m"));
+  EXPECT_THAT(words({"serve", "--served-model-name", "a", "m"}), ElementsAre("serve", "--served-model-name", "a", "m"));
+  EXPECT_THAT(words({"router", "--worker", "h:1", "h:2"}), ElementsAre("router", "--worker=h:1", "--worker=h:2"));
+  EXPECT_THAT(Serve().Parse({"m", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
+}
+
+TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
+  std::vector<std::string> notes;
+  const std::vector<std::string> variables = {"HOME=/x", "BATON_SWAP_SPACE=4", "BATON_PORT=1",
+                                              "BATON_DISABLE_LOG_REQUESTS=maybe"};
+  EXPECT_THAT(TranslateVariables(variables, notes).status().message(), HasSubstr("is true or false, got maybe"));
+  const std::vector<std::string> good = {"BATON_SWAP_SPACE=4", "BATON_TOKENIZER_POOL_SIZE=3",
+                                         "BATON_DISABLE_LOG_REQUESTS=1"};
+  EXPECT_THAT(*TranslateVariables(good, notes), ElementsAre("--tokenizer-threads=3", "--no-log-requests"));
+  EXPECT_TRUE(IsVllmVariable("BATON_SWAP_SPACE"));
+  EXPECT_FALSE(IsVllmVariable("BATON_PORT"));
+
+  const std::string path = testing::TempDir() + "theirs.yaml";
+  const auto of_file = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    Serve s;
+    notes.clear();
+    const absl::Status status = s.set.ApplyYaml(path, notes);
+    return std::pair(status, s.worker.dtype + " " + absl::StrJoin(s.serve.served_model_name, "+"));
+  };
+  const auto [status, seen] =
+      of_file("swap_space: 4\ntokenizer-mode: auto\ndtype: float\nserved-model-name: [a, b]\nenable-lora: false\n");
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(seen, "float32 a+b");
+  EXPECT_EQ(notes.size(), 3u);
+  EXPECT_THAT(of_file("enable_lora: true\n").first.message(), HasSubstr("theirs.yaml: --enable-lora true is refused"));
 }
 
 TEST(VllmFlags, OtherCommandsAreLeftAlone) {

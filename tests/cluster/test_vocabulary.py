@@ -45,6 +45,45 @@ class Vocabulary(unittest.TestCase):
             self.assertTrue(answer(c, CHAT))
             self.assertEqual(c.get("/v1/models").json()["data"][0]["max_model_len"], 1000)
 
+    def test_without_a_tokenizer_requests_and_answers_are_token_ids_and_fields_of_text_are_refused_by_name(self):
+        ids = [5, 6, 7, 8]
+        ask = {"prompt": ids, "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+        with Cluster() as own:
+            wanted = own.post("/v1/completions", {**ask, "return_token_ids": True}).json()["choices"][0]["token_ids"]
+        with Cluster(model=self.bare_model(), args=["--prefill", 1, "--decode", 1, "--skip-tokenizer-init"]) as c:
+            choice = c.post("/v1/completions", {**ask, "logprobs": 1, "stop_token_ids": [9]}).json()["choices"][0]
+            self.assertEqual((choice["token_ids"], choice["prompt_token_ids"], choice["text"]), (wanted, ids, ""))
+            self.assertEqual(choice["logprobs"]["tokens"], [f"token_id:{one}" for one in wanted])
+            streamed = []
+            for line in c.post("/v1/completions", {**ask, "stream": True}).body.splitlines():
+                if line.startswith("data: {"):
+                    streamed += [one for choice in json.loads(line[6:])["choices"] for one in choice.get("token_ids", [])]
+            self.assertEqual(streamed, wanted)
+            chat = ("/v1/chat/completions", CHAT, "messages")
+            for path, body, field in (chat, ("/v1/completions", {"prompt": "Hello"}, "prompt"), ("/v1/completions", {**ask, "stop": ["a"]}, "stop"),
+                                      ("/v1/completions", {**ask, "bad_words": ["a"]}, "bad_words"), ("/v1/completions", {**ask, "echo": True}, "echo"),
+                                      ("/v1/completions", {**ask, "guided_choice": ["a", "b"]}, "guided_choice"), ("/tokenize", {"prompt": "a"}, "prompt"),
+                                      ("/detokenize", {"tokens": ids}, "tokens")):
+                reply = c.post(path, body)
+                self.assertEqual(reply.status, 400, reply.body)
+                self.assertIn(f"`{field}`: this server has no tokenizer (--skip-tokenizer-init)", reply.json()["error"]["message"])
+        said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--skip-tokenizer-init", "--tokenizer", TINY])
+        self.assertEqual(said.returncode, 2, said.stderr)
+        self.assertIn("leave one of them out", said.stdout + said.stderr)
+
+    def test_a_config_from_elsewhere_stands_for_the_models_own(self):
+        other = self.dir / "config"
+        other.mkdir()
+        config = json.loads((TINY / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 777}))
+        (other / "generation_config.json").write_text(json.dumps({"max_new_tokens": 3}))
+        with Cluster(args=["--hf-config-path", other]) as c:
+            self.assertEqual(c.get("/v1/models").json()["data"][0]["max_model_len"], 777)
+            self.assertEqual(c.post("/v1/completions", {"prompt": "Hello", "ignore_eos": True}).json()["usage"]["completion_tokens"], 3)
+        said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--hf-config-path", "/nowhere"])
+        self.assertEqual(said.returncode, 3, said.stderr)
+        self.assertIn("/nowhere/config.json", said.stdout + said.stderr)
+
     def test_another_models_tokenizer_is_refused_with_both_numbers_of_tokens(self):
         said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--tokenizer", SMOLLM2])
         self.assertEqual(said.returncode, 3, said.stderr)

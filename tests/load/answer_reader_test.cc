@@ -19,6 +19,20 @@ TEST(EventLines, EventsAreTheSameInWhateverPiecesTheirBytesCome) {
   }
 }
 
+TEST(EventLines, ALineMayEndWithACrAloneAndAByteOrderMarkIsSkipped) {
+  const std::string bytes =
+      "\xEF\xBB\xBF"
+      "data: one\r\rdata: two\r\n\r\ndata: three\r\n\rdata: four\n\n";
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    EventLines lines;
+    std::vector<std::string> events;
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      EXPECT_TRUE(
+          lines.Feed(std::string_view(bytes).substr(at, piece), [&](std::string_view e) { events.emplace_back(e); }));
+    EXPECT_THAT(events, ElementsAre("one", "two", "three", "four")) << piece;
+  }
+}
+
 TEST(EventLines, AnEventWithoutEndIsNotKept) {
   EventLines lines(100);
   EXPECT_TRUE(lines.Feed("data: " + std::string(80, 'x'), [](std::string_view) {}));
@@ -47,6 +61,15 @@ TEST(Apply, ACompletionAndAChatGiveTheirTextAndCounts) {
   ASSERT_TRUE(a.stages);
   EXPECT_EQ(a.stages->ToFirst(), 3.5 + 0.5 + 0.25 + 2 + 0.125);
   EXPECT_EQ(a.stages->ToSecond(), 28);
+}
+
+TEST(Apply, TheDataOfAnErrorEventIsTheErrorItself) {
+  Answer a;
+  Apply(R"({"message":"out of memory","code":500})", a);
+  EXPECT_EQ(a.error, "out of memory");
+  Answer old;
+  Apply(R"({"object":"error","message":"too long","type":"BadRequestError"})", old);
+  EXPECT_EQ(old.error, "too long");
 }
 
 TEST(Apply, AnAnswerThatEndsWithoutTextHasItsEndAsFirstToken) {

@@ -96,6 +96,13 @@ TEST(Execute, AScheduleIsNeverAheadOfItself) {
   EXPECT_GE(result.duration, std::chrono::milliseconds(38));
 }
 
+TEST(Execute, WhatAServerSaysBeforeItsAnswerIsNoAnswer) {
+  const std::string before = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+  StubServer server([&](const std::string&, int) { return Reply{before + Stream(GoodEvents("a"))}; });
+  for (const Outcome& o : Try(server.port(), Few(4, 1)).run.outcomes) EXPECT_TRUE(o.ok()) << o.error;
+  EXPECT_EQ(server.connections(), 1);
+}
+
 TEST(Execute, EveryWayToFailHasItsKind) {
   struct {
     Reply reply;
@@ -107,6 +114,10 @@ TEST(Execute, EveryWayToFailHasItsKind) {
        "queue is full"},
       {{Whole(500, "text/plain", "oops")}, Failure::kRefused, "oops"},
       {{"", true}, Failure::kBroken, "no answer"},
+      {{"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: "
+        "2\r\n\r\n\x1f\x8b"},
+       Failure::kMalformed,
+       "encoded, which nobody asked for: gzip"},
       {{Stream(GoodEvents("a")).substr(0, 200), true}, Failure::kBroken, "in the middle"},
       {{Stream({GoodEvents("a")[0]})}, Failure::kBroken, "without an end"},
       {{Stream({GoodEvents("a")[0], R"({"error":{"message":"worker died"}})", "[DONE]"})},

@@ -31,6 +31,8 @@ const Edges<int32_t> kIntegers = {
     {"max-num-seqs", &WorkerConfig::max_num_seqs, {1, 65536}, {0, 65537}},
     {"max-num-batched-tokens", &WorkerConfig::max_num_batched_tokens, {1}, {0}},
     {"long-prefill-token-threshold", &WorkerConfig::long_prefill_token_threshold, {0, 1}, {-1}},
+    {"max-num-partial-prefills", &WorkerConfig::max_num_partial_prefills, {0, 1}, {-1}},
+    {"max-long-partial-prefills", &WorkerConfig::max_long_partial_prefills, {0}, {-1}},
     {"max-waiting-requests", &WorkerConfig::max_waiting_requests, {1}, {0}},
     {"threads", &WorkerConfig::threads, {0, 1024}, {-1, 1025}},
     {"landing-port", &WorkerConfig::landing_port, {0, 65535}, {-1, 65536}},
@@ -86,7 +88,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 36u);
+  EXPECT_EQ(tested.size(), 38u);
 }
 
 TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {
@@ -114,6 +116,31 @@ TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {
   EXPECT_THAT(why([](auto& c) { c.dtype = "float32"; }), HasSubstr("--dtype float32"));
   EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float32"; }), HasSubstr("--kv-cache-dtype float32"));
   EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float16"; }), HasSubstr("--kv-cache-dtype float16"));
+}
+
+TEST(WorkerConfig, LimitsOfPartialPrefillsAndTheTokenizersFlagsFitEachOther) {
+  const auto why = [](auto&& change) {
+    WorkerConfig c = Good();
+    change(c);
+    return std::string(c.Validate().message());
+  };
+  EXPECT_EQ(why([](auto& c) { c.max_num_partial_prefills = c.max_long_partial_prefills = 1; }), "") << "as vLLM starts";
+  EXPECT_EQ(why([](auto& c) {
+              c.max_num_partial_prefills = 4;
+              c.max_long_partial_prefills = 2;
+            }),
+            "");
+  EXPECT_THAT(why([](auto& c) {
+                c.max_num_partial_prefills = 2;
+                c.max_long_partial_prefills = 3;
+              }),
+              HasSubstr("--max-long-partial-prefills 3: must be at most --max-num-partial-prefills 2"));
+  EXPECT_THAT(why([](auto& c) { c.max_long_partial_prefills = 3; }), HasSubstr("--long-prefill-token-threshold"));
+  EXPECT_THAT(why([](auto& c) {
+                c.skip_tokenizer_init = true;
+                c.tokenizer = "t";
+              }),
+              HasSubstr("leave one of them out"));
 }
 
 }  // namespace

@@ -20,6 +20,10 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   out.scheduler.max_num_seqs = config.max_num_seqs;
   out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   out.scheduler.max_prefill_chunk = config.long_prefill_token_threshold;
+  if (config.max_num_partial_prefills > 1 && config.long_prefill_token_threshold == 0)  // as vLLM: 4 %
+    out.scheduler.max_prefill_chunk = std::max(1, loaded.max_model_len / 25);
+  out.scheduler.max_partial_prefills = config.max_num_partial_prefills;
+  out.scheduler.max_long_partial_prefills = out.scheduler.max_prefill_chunk > 0 ? config.max_long_partial_prefills : 0;
   out.scheduler.max_step_ms = config.max_step_ms;
   out.scheduler.max_stall_ms = config.max_stall_ms;
   out.scheduler.max_waiting_requests = config.max_waiting_requests;

@@ -211,6 +211,20 @@ CompilerLoad MakeGrammarCompiler(TokenizerLoad tokenizer, const engine::ModelCon
       });
 }
 
+// A worker whose model has no tokenizer serves all the same, unless one was named.
+absl::Status TakeGrammars(const WorkerConfig& config, absl::StatusOr<std::unique_ptr<GrammarCompiler>> compiler,
+                          LoadedModel& loaded) {
+  if (compiler.ok()) {
+    loaded.grammars = *std::move(compiler);
+    return absl::OkStatus();
+  }
+  if (!config.tokenizer.empty())
+    return absl::Status(compiler.status().code(),
+                        StrCat("--tokenizer ", config.tokenizer, ": ", compiler.status().message()));
+  LogWarning("worker: requests with structured outputs are refused: {}", View(compiler.status().message()));
+  return absl::OkStatus();
+}
+
 // Prints the ranks, and the cost of the way in which they sum.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
@@ -271,8 +285,10 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
     phase_start = clock.Now();
   };
   const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
-  TokenizerLoad tokenizer =
-      std::async(std::launch::async, &Tokenizer::OfModel, config.tokenizer.empty() ? config.model : config.tokenizer);
+  TokenizerLoad tokenizer;
+  if (!config.skip_tokenizer_init)
+    tokenizer =
+        std::async(std::launch::async, &Tokenizer::OfModel, config.tokenizer.empty() ? config.model : config.tokenizer);
   LoadedModel loaded;
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
@@ -286,7 +302,8 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
-  CompilerLoad grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());
+  CompilerLoad grammars;
+  if (tokenizer.valid()) grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());
   progress.Set("kv-allocate", 0);
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
@@ -294,14 +311,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(WarmUp(config, loaded));
   if (ranks != nullptr) ranks->Started(config.on_gpu() ? loaded.channel->running() : nullptr);
   done("warm-up");
-  if (auto compiler = grammars.get(); compiler.ok()) {
-    loaded.grammars = *std::move(compiler);
-  } else if (!config.tokenizer.empty()) {
-    return absl::Status(compiler.status().code(),
-                        StrCat("--tokenizer ", config.tokenizer, ": ", compiler.status().message()));
-  } else {
-    LogWarning("worker: requests with structured outputs are refused: {}", View(compiler.status().message()));
-  }
+  if (grammars.valid()) BATON_RETURN_IF_ERROR(TakeGrammars(config, grammars.get(), loaded));
   if (!kMakesKvDigests)
     LogWarning("worker: this build has no KV digests: it is for measuring what they cost, and would read damaged KV");
   loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;

@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, k
 engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace& place) {
   engine::ModelSource source{
       .path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
+  source.config_directory = config.hf_config_path;
   if (!config.hf_overrides.empty()) source.config_overrides.push_back(config.hf_overrides);
   if (!config.rope_scaling.empty())
     source.config_overrides.push_back(StrCat("{\"rope_scaling\": ", config.rope_scaling, "}"));

@@ -54,6 +54,19 @@ absl::Status Override(const ConfigOverrides& overrides, nlohmann::json& config) 
   return absl::OkStatus();
 }
 
+std::string ConfigPath(const std::string& directory) { return directory + "/config.json"; }
+
+// What generation_config.json says beside config.json.
+absl::Status AddGenerationEos(const std::string& directory, ModelConfig& out) {
+  const std::string generation = directory + "/generation_config.json";
+  absl::StatusOr<nlohmann::json> more = ReadJsonObject(generation, kMaxConfigBytes);
+  if (absl::IsNotFound(more.status())) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(more.status());
+  JsonFields in(*more, generation);
+  AddEos(in, out);
+  return in.status();
+}
+
 }  // namespace
 
 absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,
@@ -79,22 +92,31 @@ absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::
 }
 
 absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides) {
-  const std::string path = directory + "/config.json";
+  const std::string path = ConfigPath(directory);
   BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonObject(path, kMaxConfigBytes));
   BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path, overrides));
-  const std::string generation = directory + "/generation_config.json";
-  absl::StatusOr<nlohmann::json> more = ReadJsonObject(generation, kMaxConfigBytes);
-  if (absl::IsNotFound(more.status())) return out;
-  BATON_RETURN_IF_ERROR(more.status());
-  JsonFields in(*more, generation);
-  AddEos(in, out.config);
-  BATON_RETURN_IF_ERROR(in.status());
+  BATON_RETURN_IF_ERROR(AddGenerationEos(directory, out.config));
   return out;
 }
 
-absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides) {
-  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, GgufToHfConfig(file));
-  return ParseHfConfig(json, file.name(), overrides);
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides,
+                                          const std::string& directory) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json own, GgufToHfConfig(file));
+  if (directory.empty()) return ParseHfConfig(own, file.name(), overrides);
+  const std::string path = ConfigPath(directory);
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json given, ReadJsonObject(path, kMaxConfigBytes));
+  nlohmann::json json = TextConfig(given);
+  const std::string type = json.value("model_type", ""), own_type = own.value("model_type", "");
+  if (const Family* family = FindFamily(type); family != nullptr && family != FindFamily(own_type)) {
+    return absl::InvalidArgumentError(
+        StrCat(path, ": model_type ", Quoted(type), ", but ", file.name(), " is a model of ", Quoted(own_type)));
+  }
+  for (const char* key : {"norms_hold_offset", "attention_bias", "attention_out_bias", "tie_word_embeddings"}) {
+    if (own.contains(key)) json[key] = own[key];
+  }
+  BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path, overrides));
+  BATON_RETURN_IF_ERROR(AddGenerationEos(directory, out.config));
+  return out;
 }
 
 }  // namespace baton::engine

@@ -26,8 +26,10 @@ using ConfigOverrides = std::vector<std::string>;
 /// field, its value and what was expected; NotFound: no config.json.
 absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides = {});
 
-/// The same for a GGUF file (of an architecture that a family has).
-absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides = {});
+/// The same for a GGUF file (of an architecture that a family has). With a `directory`, that is its config, and the
+/// file says only how its tensors are kept; InvalidArgument when that is another family's.
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides = {},
+                                          const std::string& directory = {});
 
 /// config.json's fields of an already parsed object. `where` starts messages.
 absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,

@@ -283,6 +283,33 @@ TEST(GgufConfig, MetadataBecomesTheSameConfig) {
   EXPECT_THAT(read->config.eos_token_ids, testing::ElementsAre(2, 3));  // <|eot_id|> is ordinary text in this file
 }
 
+// The folder's config in place of the file's own, but for what only the file knows of its tensors.
+TEST(GgufConfig, AFolderSaysWhatTheModelIs) {
+  GgufBuilder b = LlamaFile();
+  b.AddTensor("token_embd.weight", {128, 5}, 0, 0);
+  const std::vector<uint8_t> bytes = b.Build(128 * 5 * 4);
+  const auto file = GgufFile::Parse(bytes, "G");
+  const std::string folder = testing::TempDir() + "config-of-gguf";
+  std::filesystem::create_directories(folder);
+  const auto read = [&](const std::string& type, const std::string& more) {
+    std::ofstream(folder + "/config.json")
+        << R"({"model_type": ")" << type << R"(", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 5, "max_position_embeddings": 4096,
+             "rms_norm_eps": 1e-5, "rope_theta": 700.0, "tie_word_embeddings": false)"
+        << more << "}";
+    std::ofstream(folder + "/generation_config.json") << R"({"eos_token_id": [1, 3]})";
+    return ReadGgufConfig(**file, {}, folder);
+  };
+  const auto config = read("llama", R"(, "eos_token_id": 4)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->config.max_position_embeddings, 4096) << "the file says 512";
+  EXPECT_NEAR(config->config.ropes[0].inv_freq[1], std::pow(700.0, -2.0 / 64), 1e-6);
+  EXPECT_TRUE(config->config.tied_embeddings) << "the file has no output.weight";
+  EXPECT_THAT(config->config.eos_token_ids, testing::ElementsAre(4, 1, 3));
+  EXPECT_THAT(read("qwen2", "").status().ToString(), HasSubstr("model_type \"qwen2\", but G is a model of \"llama\""));
+  EXPECT_TRUE(absl::IsNotFound(ReadGgufConfig(**file, {}, folder + "/none").status()));
+}
+
 TEST(GgufConfig, AFactorAloneIsLinear) {
   GgufBuilder b = LlamaFile();
   b.AddRaw("llama.rope.scaling.factor", GgufValueType::kF32, GgufBuilder::Bytes(2.0f));

@@ -69,6 +69,54 @@ TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
   EXPECT_EQ(RowsOf(h.plan()), (std::vector<int32_t>{32, 32}));
 }
 
+SteppedEngineOptions InParts(int32_t partial, int32_t longer) {
+  SteppedEngineOptions o = Options(128);
+  o.scheduler.max_prefill_chunk = 32;
+  o.scheduler.max_partial_prefills = partial;
+  o.scheduler.max_long_partial_prefills = longer;
+  return o;
+}
+
+// Keys of the requests with rows in the plan.
+std::vector<RequestKey> KeysOf(const StepPlan& plan) {
+  std::vector<RequestKey> keys;
+  for (const SequenceStep& s : plan.sequences) keys.push_back(s.request_key);
+  return keys;
+}
+
+TEST(SchedulerSteps, NoMorePromptsAreComputedInPartsAtOnceThanMay) {
+  SteppedEngine h(InParts(2, 0));
+  for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Long(key, 96, 1)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2}));
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2}));
+  ASSERT_TRUE(h.Step());  // their last parts: what comes behind them is free
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2, 3}));
+}
+
+TEST(SchedulerSteps, APromptThatFitsWholeIsNoPart) {
+  SteppedEngine h(InParts(1, 0));
+  ASSERT_TRUE(h.Add(Long(1, 96)).ok());
+  ASSERT_TRUE(h.Add(Long(2, 96)).ok());
+  ASSERT_TRUE(h.Add(Long(3, 30)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 3}));
+}
+
+TEST(SchedulerSteps, ShorterPromptsPassLongOnesThatWaitForALongOne) {
+  SteppedEngineOptions o = InParts(3, 1);
+  o.scheduler.max_num_batched_tokens = 64;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Long(1, 64, 1)).ok());
+  ASSERT_TRUE(h.Add(Long(2, 64, 1)).ok());
+  ASSERT_TRUE(h.Add(Long(3, 20, 1)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 3}));
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2}));
+}
+
 TEST(SchedulerSteps, NoStepBreaksALimit) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     std::mt19937_64 rng(seed);
@@ -76,6 +124,11 @@ TEST(SchedulerSteps, NoStepBreaksALimit) {
     o.num_blocks = {40};
     o.scheduler.max_num_seqs = 4 + static_cast<int32_t>(rng() % 6);
     o.scheduler.max_logit_rows = 20;
+    if (seed % 2 == 0) {
+      o.scheduler.max_prefill_chunk = 16 * static_cast<int32_t>(1 + rng() % 3);
+      o.scheduler.max_partial_prefills = 1 + static_cast<int32_t>(rng() % 3);
+      o.scheduler.max_long_partial_prefills = static_cast<int32_t>(rng() % 2);
+    }
     SteppedEngine h(o);
     for (RequestKey key = 1; key <= 30; ++key) {
       ASSERT_TRUE(h.Add(MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 150))).ok());

@@ -1,0 +1,287 @@
+// What the table of vLLM's flags makes of command lines, files and variables.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "cli/vllm_flags.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::cli {
+namespace {
+
+using enum Values;
+
+// A value of our own flags that has another name there.
+struct ValueName {
+  std::string_view flag, theirs, ours;  ///< ours empty: the default
+  std::string_view why{};               ///< what is told of it
+};
+constexpr std::string_view kHalf =
+    "nothing is computed in float16: weights of it are computed in what --dtype auto chooses, bfloat16 or float32";
+constexpr std::array kValues = std::to_array<ValueName>({{"dtype", "float", "float32"},
+                                                         {"dtype", "half", "", kHalf},
+                                                         {"dtype", "float16", "", kHalf},
+                                                         {"device", "auto", ""},
+                                                         {"seed", "None", ""},
+                                                         {"max-model-len", "auto", ""},
+                                                         {"max-model-len", "-1", ""},
+                                                         {"allowed-origins", "[\"*\"]", "*"},
+                                                         {"load-format", "safetensors", "auto"},
+                                                         {"load-format", "gguf", "auto"},
+                                                         {"distributed-executor-backend", "uni", ""},
+                                                         {"kv-cache-dtype", "fp8_e4m3", "fp8"}});
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kShort = {{{"-tp", "--tensor-parallel-size"},
+                                                                                  {"-pp", "--pipeline-parallel-size"},
+                                                                                  {"-dp", "--data-parallel-size"},
+                                                                                  {"-q", "--quantization"},
+                                                                                  {"-O", "--compilation-config"},
+                                                                                  {"-n", "--nnodes"},
+                                                                                  {"-r", "--node-rank"}}};
+
+// Flags of ours that take `A B C` there.
+constexpr std::array<std::string_view, 5> kLists = {"served-model-name", "api-key", "worker", "workers-dns",
+                                                    "workers-kubernetes"};
+
+constexpr std::array<std::string_view, 2> kRoles = {"prefill.", "decode."};
+
+constexpr std::string_view kPrefix = "BATON_";
+std::string FlagOfVariable(std::string_view variable) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(AbslView(variable.substr(kPrefix.size()))), {{"_", "-"}});
+}
+
+bool Lists(std::string_view values, std::string_view value) {
+  if (values == "*") return true;
+  const std::vector<std::string> all = absl::StrSplit(AbslView(values), ' ', absl::SkipEmpty());
+  return std::ranges::count(all, value) > 0;
+}
+
+std::string Joined(std::string_view values) { return values.empty() ? "" : StrCat(" (taken: ", values, ")"); }
+
+bool IsTrueOrFalse(std::string_view word) {
+  const std::string lower = absl::AsciiStrToLower(AbslView(word));
+  return lower == "true" || lower == "false";
+}
+
+// A flag of a command line: its name without dashes, and the values that are its own.
+struct Given {
+  std::string name;
+  std::vector<std::string> values;
+};
+
+bool IsFlag(std::string_view word) { return word.starts_with("--"); }
+
+// Reads the flag at `at` and goes past it. Words behind a flag are its values as `values` says.
+Given Take(const std::vector<std::string>& words, size_t& at, Values values) {
+  Given given;
+  const std::string& word = words[at++];
+  const size_t equals = word.find('=');
+  given.name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+  if (equals != std::string::npos) {
+    given.values.push_back(word.substr(equals + 1));
+    return given;
+  }
+  if (values == kNone) {
+    if (at < words.size() && IsTrueOrFalse(words[at])) given.values.push_back(words[at++]);
+    return given;
+  }
+  const size_t most = values == kOne ? 1 : words.size();
+  while (given.values.size() < most && at < words.size() && !IsFlag(words[at])) given.values.push_back(words[at++]);
+  return given;
+}
+
+std::string LongName(std::string word) {
+  if (IsFlag(word) || word.size() < 2 || word[0] != '-') return word;
+  for (const auto& [brief, name] : kShort) {
+    if (!word.starts_with(brief)) continue;
+    std::string rest = word.substr(brief.size());
+    if (rest.empty()) return std::string(name);
+    if (rest[0] == '=') return StrCat(name, rest);
+    if (brief == "-O") return StrCat(name, "=", rest);  // -O3
+  }
+  return word;
+}
+
+std::string WithDashes(std::string word) {
+  if (IsFlag(word)) std::replace(word.begin(), word.begin() + std::min(word.find('='), word.size()), '_', '-');
+  return word;
+}
+
+absl::Status Refused(std::string_view name, std::string_view value, std::string_view why, std::string_view same) {
+  return absl::InvalidArgumentError(
+      StrCat("--", name, value.empty() ? "" : " ", value, " is refused: ", why, Joined(same == "*" ? "" : same)));
+}
+
+TranslatedFlag Dropped(std::string_view name, std::string_view why, std::vector<std::string>& notes) {
+  notes.push_back(StrCat("--", name, " changes nothing: ", why));
+  return {};
+}
+
+absl::StatusOr<TranslatedFlag> TranslateSwitch(const VllmFlag& flag, bool negated, const Given& given,
+                                               std::vector<std::string>& notes) {
+  const std::string value = given.values.empty() ? "" : given.values[0];
+  bool said = true;
+  if (!value.empty() && !absl::SimpleAtob(value, &said))
+    return absl::InvalidArgumentError(StrCat("--", given.name, " is true or false, got ", value));
+  const bool on = said != negated;
+  if (!flag.becomes.empty()) {
+    const bool ours_negates = flag.becomes.starts_with("no-");
+    return TranslatedFlag{std::string(flag.becomes.substr(ours_negates ? 3 : 0)),
+                          {on != ours_negates ? "true" : "false"}};
+  }
+  if (Lists(flag.same.empty() ? "false" : flag.same, on ? "true" : "false"))
+    return Dropped(given.name, flag.why, notes);
+  return Refused(given.name, value, flag.why, flag.same);
+}
+
+absl::StatusOr<TranslatedFlag> Translate(const VllmFlag& flag, bool negated, const Given& given,
+                                         std::vector<std::string>& notes) {
+  if (flag.values == kNone) return TranslateSwitch(flag, negated, given, notes);
+  if (given.values.empty()) return absl::InvalidArgumentError(StrCat("--", given.name, " wants a value"));
+  if (!flag.becomes.empty()) return TranslatedFlag{std::string(flag.becomes), {given.values[0]}};
+  if (!std::ranges::all_of(given.values, [&](const auto& v) { return Lists(flag.same, v); }))
+    return Refused(given.name, given.values[0], flag.why, flag.same);
+  return Dropped(given.name, flag.why, notes);
+}
+
+// The row of a name, and whether that says `no-`.
+std::pair<const VllmFlag*, bool> RowOf(std::span<const VllmFlag> table, std::string_view name) {
+  const auto find = [&](std::string_view wanted) -> const VllmFlag* {
+    const auto found = std::ranges::find(table, wanted, &VllmFlag::name);
+    return found == table.end() ? nullptr : &*found;
+  };
+  if (const VllmFlag* row = find(name)) return {row, false};
+  if (!name.starts_with("no-")) return {nullptr, false};
+  const VllmFlag* row = find(name.substr(3));
+  return {row != nullptr && row->values == kNone ? row : nullptr, true};
+}
+
+// Of "prefill.swap-space" the first part.
+std::string_view RoleOf(std::string_view name) {
+  for (const std::string_view role : kRoles) {
+    if (name.starts_with(role)) return role;
+  }
+  return "";
+}
+
+// One of our own flags whose value has another name there; unset: left as it is.
+std::optional<TranslatedFlag> TranslateValue(const Given& given, std::string_view own,
+                                             std::vector<std::string>& notes) {
+  for (const ValueName& value : kValues) {
+    if (own != value.flag || given.values.size() != 1 || given.values[0] != value.theirs) continue;
+    if (!value.why.empty())
+      notes.push_back(StrCat("--", given.name, " ", value.theirs, " changes nothing: ", value.why));
+    return value.ours.empty() ? TranslatedFlag{} : TranslatedFlag{std::string(own), {std::string(value.ours)}};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::optional<TranslatedFlag>> TranslateServerFlag(const Given& given, std::vector<std::string>& notes) {
+  const std::string_view role = RoleOf(given.name);
+  const std::string_view own = std::string_view(given.name).substr(role.size());
+  std::optional<TranslatedFlag> out;
+  if (const auto [row, negated] = RowOf(VllmFlags(), own); row != nullptr) {
+    BATON_ASSIGN_OR_RETURN(out, Translate(*row, negated, given, notes));
+  } else {
+    out = TranslateValue(given, own, notes);
+  }
+  if (out && !out->name.empty()) out->name = StrCat(role, out->name);
+  return out;
+}
+
+void Append(const TranslatedFlag& flag, std::vector<std::string>& out) {
+  if (flag.name.empty()) return;
+  const std::string& value = flag.values[0];
+  if (IsTrueOrFalse(value)) {
+    out.push_back(StrCat(absl::AsciiStrToLower(value) == "true" ? "--" : "--no-", flag.name));
+  } else {
+    out.push_back(StrCat("--", flag.name, "=", value));
+  }
+}
+
+// The words of our own flag at `at`, as the parser takes them.
+void TakeOwn(const std::vector<std::string>& words, bool takes_lists, size_t& at, std::vector<std::string>& out) {
+  const std::string name = words[at++];
+  const bool open = name.find('=') == std::string::npos && at < words.size() && !IsFlag(words[at]);
+  if (open && IsTrueOrFalse(words[at])) {
+    out.push_back(StrCat(name, "=", words[at++]));
+  } else if (open && takes_lists && std::ranges::count(kLists, name.substr(2)) > 0) {
+    while (at < words.size() && !IsFlag(words[at])) out.push_back(StrCat(name, "=", words[at++]));
+  } else {
+    out.push_back(name);
+  }
+}
+
+// Whether no word behind a list can be the model: it was named, or the command takes none.
+bool NamesTheModel(const std::vector<std::string>& words) {
+  return words[0] != "serve" || (words.size() > 1 && !words[1].starts_with("-")) ||
+         std::ranges::any_of(words, [](const auto& w) { return w == "--model" || w.starts_with("--model="); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<TranslatedFlag>> TranslateFlag(std::string_view name,
+                                                            const std::vector<std::string>& values,
+                                                            std::vector<std::string>& notes) {
+  return TranslateServerFlag({std::string(name), values}, notes);
+}
+
+absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::string> words,
+                                                            std::vector<std::string>& notes) {
+  if (words.empty()) return words;
+  const bool server = words[0] == "serve" || words[0] == "router" || words[0] == "worker";
+  if (!server && words[0] != "bench") return words;
+  for (std::string& word : words) word = WithDashes(server ? LongName(std::move(word)) : std::move(word));
+  const bool takes_lists = server && NamesTheModel(words);
+  std::vector<std::string> out;
+  for (size_t at = 0; at < words.size();) {
+    if (!IsFlag(words[at])) {
+      out.push_back(words[at++]);
+      continue;
+    }
+    const std::string name = words[at].substr(2, words[at].find('=') - 2);
+    const VllmFlag* row =
+        RowOf(server ? VllmFlags() : VllmBenchFlags(), name.substr(server ? RoleOf(name).size() : 0)).first;
+    size_t after = at;
+    const Given given = Take(words, after, row == nullptr ? kOne : row->values);
+    std::optional<TranslatedFlag> translated;
+    if (server) {
+      BATON_ASSIGN_OR_RETURN(translated, TranslateServerFlag(given, notes));
+    } else if (row != nullptr) {
+      BATON_ASSIGN_OR_RETURN(translated, Translate(*row, /*negated=*/false, given, notes));
+    }
+    if (translated) {
+      at = after;
+      Append(*translated, out);
+    } else if (server) {
+      TakeOwn(words, takes_lists, at, out);
+    } else {
+      out.push_back(words[at++]);
+    }
+  }
+  return out;
+}
+
+bool IsVllmVariable(std::string_view variable) {
+  return variable.starts_with(kPrefix) && RowOf(VllmFlags(), FlagOfVariable(variable)).first != nullptr;
+}
+
+absl::StatusOr<std::vector<std::string>> TranslateVariables(std::span<const std::string> variables,
+                                                            std::vector<std::string>& notes) {
+  std::vector<std::string> out;
+  for (const std::string& variable : variables) {
+    const size_t equals = variable.find('=');
+    if (equals == std::string::npos || !IsVllmVariable(variable.substr(0, equals))) continue;
+    BATON_ASSIGN_OR_RETURN(const auto flag, TranslateFlag(FlagOfVariable(variable.substr(0, equals)),
+                                                          {variable.substr(equals + 1)}, notes));
+    if (flag) Append(*flag, out);
+  }
+  return out;
+}
+
+}  // namespace baton::cli
