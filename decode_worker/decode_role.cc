@@ -89,7 +89,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
   void Drain() override { desk_->Drain(); }
   void Resume() override { desk_->Resume(); }
-  bool Idle() const override { return desk_->Stats().bound_epochs == 0; }
+  bool Idle() const override { return desk_->Idle(); }
   void StopThreads() override { thread_.Stop(); }
   void LetGo() override { desk_->LetGo(); }
 

@@ -58,6 +58,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   /// New tickets are refused.
   void Drain() { draining_ = true; }
   void Resume() { draining_ = false; }
+  /// No ticket lives: nobody was promised anything.
+  bool Idle() const { return core_.Stats().tickets == 0; }
   /// Ends everything: the engine's threads have ended.
   void LetGo() { tickets_.clear(); }
 

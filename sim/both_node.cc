@@ -11,7 +11,7 @@ BothNode::~BothNode() = default;
 
 void BothNode::OnBirth() {
   life_now_ = std::make_unique<Life>(*this);
-  Run(life_now_->engine, nullptr, life_now_->hub);
+  Run(life_now_->engine, life_now_->hub);
 }
 
 void BothNode::OnDeath() {

@@ -35,11 +35,11 @@ Cluster::Cluster(const ClusterScenario& scenario)
       plant_{scenario_, time_, faults_on_, faults_, KindTransports(scenario_, network_), broken_, engines_} {
   for (int p = 0; p < scenario_.prefills; ++p) {
     const bool odd = p >= scenario_.prefills - scenario_.odd_prefills;
-    workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("p", p), odd));
+    workers_.push_back(std::make_unique<HandoffNode>(plant_, StrCat("p", p), v1::WORKER_ROLE_PREFILL, odd));
   }
   for (int d = 0; d < scenario_.decodes; ++d) {
     const bool odd = d >= scenario_.decodes - scenario_.odd_decodes;
-    workers_.push_back(std::make_unique<DecodeNode>(plant_, StrCat("d", d), odd));
+    workers_.push_back(std::make_unique<HandoffNode>(plant_, StrCat("d", d), v1::WORKER_ROLE_DECODE, odd));
   }
   for (int r = 0; r < scenario_.routers; ++r) {
     std::vector<WorkerNode*> known = Pointers(workers_);
@@ -96,6 +96,19 @@ std::string Cluster::Held() const {
       held += StrCat("router: ", router->running(), " requests, ", router->shares_taken(), " shares; ");
   }
   return held;
+}
+
+std::string Cluster::Shunned() const {
+  std::string shunned;
+  for (const auto& router : routers_) {
+    for (const auto& worker : workers_) {
+      const std::optional<router::LinkView> view = router->ViewOf(*worker);
+      if (view && !view->takes_requests())
+        shunned += StrCat(" ", worker->name(), " is ", router::LinkStateName(view->shown_state()), ": ",
+                          view->shown_detail(), ";");
+    }
+  }
+  return shunned;
 }
 
 WireCounters Cluster::wires() const {

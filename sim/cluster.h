@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "kvtransfer/sim/sim_transport.h"
-#include "sim/decode_node.h"
 #include "sim/disturber.h"
-#include "sim/prefill_node.h"
+#include "sim/handoff_node.h"
 #include "sim/proof_engine.h"
 #include "sim/router_process.h"
 
@@ -48,6 +47,13 @@ class Cluster {
 
   const FaultCounters& faults() const { return faults_; }
   WireCounters wires() const;
+  /// Changes of roles that have no end yet.
+  std::string OpenFlips() const { return disturber_->OpenFlips(); }
+  std::string FailedFlips() const { return disturber_->FailedFlips(); }
+  TimePoint flips_over_by() const { return disturber_->flips_over_by(); }
+  int flips_done() const { return disturber_->flips_done(); }
+  /// Workers that a router gives no requests, and why; empty: none.
+  std::string Shunned() const;
   int deaths() const { return disturber_->deaths(); }
   int completed() const;
 

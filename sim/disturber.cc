@@ -37,6 +37,7 @@ void Disturber::DisturbWorker(WorkerNode& worker) {
     LastsFor(pause);
   }
   if (time_.Chance(s.stop / 10)) Stop(worker, Pause());
+  if (time_.Chance(s.flip / 10)) Flip(worker);
   if (time_.Chance(s.die / 10)) {
     Die(worker, false);
   } else if (time_.Chance(s.vanish / 10)) {
@@ -90,6 +91,10 @@ void Disturber::Once() {
     }
     case OneFault::kPauseRouter: return Stop(AnyRouter(), how_long);
     case OneFault::kDrain: return Drain(AnyRouter(), worker, how_long);
+    case OneFault::kFlip: {
+      for (WorkerNode* one = &worker; !Flip(*one);) one = &AnyWorker();
+      return;
+    }
     case OneFault::kPauseAll: {
       for (WorkerNode* one : workers_) Stop(*one, how_long);
       for (RouterProcess* one : routers_) Stop(*one, how_long);
@@ -101,6 +106,61 @@ void Disturber::Drain(RouterProcess& router, const WorkerNode& worker, Duration 
   router.Drain(worker, /*undo=*/false);
   LastsFor(how_long);
   time_.After(how_long, [&router, &worker] { router.Drain(worker, /*undo=*/true); });
+}
+
+bool Disturber::Flip(WorkerNode& worker) {
+  const bool prefills = worker.role() == v1::WORKER_ROLE_PREFILL;
+  const bool other_decodes = std::ranges::any_of(workers_, [&worker](const WorkerNode* one) {
+    return one != &worker && one->alive() && one->role() == v1::WORKER_ROLE_DECODE;
+  });
+  RouterProcess& router = AnyRouter();
+  if (flip_asked_ || !OpenFlips().empty() || (!prefills && !other_decodes)) return false;
+  if (!router.alive() || router.stopped() || !router.ViewOf(worker)) return false;
+  flip_asked_ = true;
+  router.Flip(worker, prefills ? router::WorkerRole::kDecode : router::WorkerRole::kPrefill,
+              milliseconds(plant_.scenario.flip_patience_ms),
+              [this, &router, &worker, life = router.life()](const absl::Status& begun) {
+                flip_asked_ = false;
+                if (begun.ok()) flips_.push_back({&router, life, &worker, time_.Now()});
+              });
+  return true;
+}
+
+std::shared_ptr<const router::FlipView> Disturber::OrderedFlip::View() const {
+  if (!router->alive() || router->life() != router_life) return nullptr;
+  return router->ViewOf(*worker)->flip;
+}
+
+std::string Disturber::OpenFlips() const {
+  std::string open;
+  for (const OrderedFlip& flip : flips_) {
+    const auto view = flip.View();
+    if (view != nullptr && !view->over()) open += StrCat(" ", flip.worker->name(), " ", FlipStageName(view->stage));
+  }
+  return open;
+}
+
+std::string Disturber::FailedFlips() const {
+  std::string failed;
+  for (const OrderedFlip& flip : flips_) {
+    const auto view = flip.View();
+    if (view != nullptr && view->stage == router::FlipStage::kFailed)
+      failed += StrCat(" ", flip.worker->name(), ": ", view->why);
+  }
+  return failed;
+}
+
+TimePoint Disturber::flips_over_by() const {
+  TimePoint by = over_at_;
+  for (const OrderedFlip& flip : flips_) by = std::max(by, flip.ordered);
+  return by + milliseconds(plant_.scenario.flip_patience_ms) + router::FlipBook::kReturnWithin + seconds(1);
+}
+
+int Disturber::flips_done() const {
+  return static_cast<int>(std::ranges::count_if(flips_, [](const OrderedFlip& flip) {
+    const auto view = flip.View();
+    return view != nullptr && view->stage == router::FlipStage::kDone;
+  }));
 }
 
 void Disturber::ResumeAll() {

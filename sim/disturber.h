@@ -18,16 +18,33 @@ class Disturber {
   /// What is stopped or parted will go on by then at the latest.
   TimePoint over_at() const { return over_at_; }
   int deaths() const { return deaths_; }
+  /// Changes of roles that were ordered and have no end yet; that failed, and why.
+  std::string OpenFlips() const;
+  std::string FailedFlips() const;
+  /// They have their end by then at the latest.
+  TimePoint flips_over_by() const;
+  int flips_done() const;
   /// Everything that is stopped goes on.
   void ResumeAll();
 
  private:
+  /// A change of a role that a router has begun.
+  struct OrderedFlip {
+    const RouterProcess* router;
+    uint64_t router_life;
+    const WorkerNode* worker;
+    TimePoint ordered;
+    /// Null: its router is gone, or knows of a later one.
+    std::shared_ptr<const router::FlipView> View() const;
+  };
   void Tick();
   void DisturbWorker(WorkerNode& worker);
   void DisturbRouter(RouterProcess& router);
   void Once();
   Duration Pause();
   void Stop(Process& process, Duration how_long);
+  /// False: it is the last that decodes, or another changes now.
+  bool Flip(WorkerNode& worker);
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
   void ComeBack(Process& process, Duration after);
@@ -41,6 +58,8 @@ class Disturber {
   const std::vector<WorkerNode*> workers_;
   TimePoint over_at_{};
   int deaths_ = 0;
+  bool flip_asked_ = false;  ///< and not answered
+  std::vector<OrderedFlip> flips_;
 };
 
 }  // namespace baton::sim

@@ -5,8 +5,7 @@
 
 #include "kvtransfer/slot_format.h"
 #include "sim/both_node.h"
-#include "sim/decode_node.h"
-#include "sim/prefill_node.h"
+#include "sim/handoff_node.h"
 
 namespace baton::sim {
 
@@ -124,9 +123,9 @@ PlannedCluster::PlannedCluster(PlannedTerms terms, const StepCost& cost)
       plant_{scenario_, time_, faults_on_, faults_, {}, broken_, engines_, &links_, &token_times_, &terms_.router} {
   const PlannedLayout& layout = terms_.layout;
   for (int p = 0; p < layout.prefill; ++p)
-    workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("prefill-", p), false));
+    workers_.push_back(std::make_unique<HandoffNode>(plant_, StrCat("prefill-", p), v1::WORKER_ROLE_PREFILL, false));
   for (int d = 0; d < layout.decode; ++d)
-    workers_.push_back(std::make_unique<DecodeNode>(plant_, StrCat("decode-", d), false));
+    workers_.push_back(std::make_unique<HandoffNode>(plant_, StrCat("decode-", d), v1::WORKER_ROLE_DECODE, false));
   for (int b = 0; b < layout.both; ++b) workers_.push_back(std::make_unique<BothNode>(plant_, StrCat("both-", b)));
   std::vector<WorkerNode*> known;
   for (const auto& worker : workers_) {

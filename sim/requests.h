@@ -7,9 +7,6 @@
 
 namespace baton::sim {
 
-/// Of seeds from here on some answers follow a grammar; all others are drawn as those of smaller ones.
-inline constexpr uint64_t kSeedsWithGrammars = 1'000'000;
-
 /// A request with parameters by chance. `before`: the one asked before it, whose prompt it may begin with; or null.
 router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario& scenario, Timeline& time,
                                               const router::TokenizedRequest* before);

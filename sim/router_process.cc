@@ -204,6 +204,20 @@ void RouterProcess::Drain(const WorkerNode& worker, bool undo) {
   });
 }
 
+void RouterProcess::Flip(const WorkerNode& worker, router::WorkerRole to, Duration patience,
+                         std::function<void(const absl::Status&)> done) {
+  life_now_->fleet->Flip({worker.name(), to, /*force=*/false, patience},
+                         [done = std::move(done)](const absl::StatusOr<router::LinkView>& now) { done(now.status()); });
+}
+
+std::optional<router::LinkView> RouterProcess::ViewOf(const WorkerNode& worker) const {
+  if (life_now_ == nullptr) return std::nullopt;
+  for (router::LinkView& view : life_now_->fleet->Views()) {
+    if (view.address == worker.name()) return std::move(view);
+  }
+  return std::nullopt;
+}
+
 void RouterProcess::OnHostGone(const WorkerNode& worker) {
   Cable* cable = CableTo(worker);
   if (cable != nullptr && cable->connection != nullptr) cable->connection->GoSilent();

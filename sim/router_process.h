@@ -4,7 +4,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,11 @@ class RouterProcess final : public Process {
   void Part(const WorkerNode& worker, Duration how_long);
   /// An operator drains that worker, or ends that.
   void Drain(const WorkerNode& worker, bool undo);
+  /// An operator changes that worker's role. `done`: whether that has begun.
+  void Flip(const WorkerNode& worker, router::WorkerRole to, Duration patience,
+            std::function<void(const absl::Status&)> done);
+  /// That worker as this router sees it; null: this router is not there, or does not know it.
+  std::optional<router::LinkView> ViewOf(const WorkerNode& worker) const;
   /// Dies with its machine: no worker is told.
   void Vanish();
   /// That worker's machine is gone: nothing that is connected to it hears anything.

@@ -196,9 +196,37 @@ void DrawOneFault(ClusterScenario& s, Dice& dice) {
   s.odd_decodes = 1;
 }
 
+/// Operators change roles while requests run, and while all else happens.
+void DrawChange(ClusterScenario& s, Dice& dice) {
+  if (s.one_fault != OneFault::kNone) {
+    s.one_fault = OneFault::kFlip;
+    s.fault_at_ms = dice.Pick(1, s.arrive_ms);
+    if (dice.OneOf(2)) s.routers = 2;
+    if (dice.OneOf(2)) s.late = 0.1;
+    return;
+  }
+  s.prefills = std::max(s.odd_prefills, dice.Pick(1, 3));
+  s.decodes = std::max(s.odd_decodes, dice.Pick(1, 3));
+  s.flip = dice.Rate(1.5);
+  if (dice.OneOf(2)) s.routers = 2;
+  if (dice.OneOf(3)) s.flip_fails = 0.3;
+  if (dice.OneOf(3)) s.flip_patience_ms = dice.Pick(20, 2000);
+}
+
+ClusterScenario Unchanged(uint64_t seed);
+
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  ClusterScenario s = Unchanged(seed);
+  Dice dice(~seed);
+  if (seed >= kSeedsOfChange) DrawChange(s, dice);
+  return s;
+}
+
+namespace {
+
+ClusterScenario Unchanged(uint64_t seed) {
   Dice dice(seed);
   ClusterScenario s;
   s.seed = seed;
@@ -234,6 +262,8 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   return s;
 }
 
+}  // namespace
+
 std::string ClusterScenario::Text() const {
   const auto list = [](std::initializer_list<std::pair<const char*, double>> values) {
     std::string text;
@@ -249,7 +279,8 @@ std::string ClusterScenario::Text() const {
                                          "part a link",
                                          "pause the router",
                                          "pause everything",
-                                         "drain a worker"};
+                                         "drain a worker",
+                                         "change a worker's role"};
   return StrCat(
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
@@ -276,6 +307,9 @@ std::string ClusterScenario::Text() const {
             {"stop", stop},
             {"cut", cut},
             {"part", part},
+            {"change roles", flip},
+            {"cannot", flip_fails},
+            {"patience ms", flip_patience_ms},
             {"router stop", router_stop},
             {"router die", router_die},
             {"router vanish", router_vanish},

@@ -8,6 +8,11 @@
 
 namespace baton::sim {
 
+/// Of seeds from here on some answers follow a grammar; all others are drawn as those of smaller ones.
+inline constexpr uint64_t kSeedsWithGrammars = 1'000'000;
+/// And from here on workers change: their roles while requests run.
+inline constexpr uint64_t kSeedsOfChange = 2'000'000;
+
 /// How often each message is harmed.
 struct MessageFaults {
   double drop = 0, duplicate = 0, delay = 0, reorder = 0, truncate = 0, corrupt = 0;
@@ -25,6 +30,7 @@ enum class OneFault : uint8_t {
   kPauseRouter,  ///< the router's process goes on after a while
   kPauseAll,     ///< every process does
   kDrain,        ///< an operator drains a worker, which takes requests again after a while
+  kFlip,         ///< an operator changes a worker's role
 };
 
 struct ClusterScenario {
@@ -56,6 +62,9 @@ struct ClusterScenario {
   double slot_damage = 0;      ///< share of slots whose bytes are harmed
   // Per worker (and connection, and router) and second:
   double die = 0, vanish = 0, stop = 0, cut = 0, part = 0;
+  double flip = 0;           ///< operators change its role, one at a time
+  double flip_fails = 0;     ///< share of those whose new role cannot be made
+  int flip_patience_ms = 0;  ///< for what runs there to end; 0: as long as it takes
   double router_stop = 0, router_die = 0, router_vanish = 0;
   int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
   double leave = 0;         ///< share of clients that leave
@@ -72,6 +81,8 @@ struct ClusterScenario {
   /// Every fourth seed has one fault and spare workers; of the others every eighth is without faults, every eighth has
   /// all of them.
   static ClusterScenario FromSeed(uint64_t seed);
+  /// Workers change their roles: who asks one may find it with another.
+  bool roles_change() const { return flip > 0 || one_fault == OneFault::kFlip; }
   bool one_numerics() const { return odd_prefills + odd_decodes == 0; }
   /// A whole step, at most.
   double StepSeconds() const { return 2e-6 * (step_us + 2.0 * chunk * us_per_token); }

@@ -272,6 +272,18 @@ void SimWire::Meet(uint64_t session, const std::string& landing_address) {
   outbox->WriteIfIdle();
 }
 
+void SimWire::Flip(router::WorkerRole to, Duration patience, std::function<void(router::FlipAnswer)> done) {
+  v1::FlipRequest request;
+  request.set_role(to == router::WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL : v1::WORKER_ROLE_DECODE);
+  request.set_deadline_ms(static_cast<uint32_t>(Milliseconds(patience)));
+  Ask(service::Flip, request.SerializeAsString(),
+      [done = std::move(done)](const absl::Status& status, const std::string& bytes) {
+        v1::FlipReply reply;
+        BATON_CHECK(reply.ParseFromString(bytes));
+        done({status, reply.incarnation(), reply.drain_ms(), reply.change_ms()});
+      });
+}
+
 void SimWire::Shutdown() {
   if (std::exchange(down_, true)) return;
   for (const auto& call : calls_) call->Silence();

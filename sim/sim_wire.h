@@ -35,9 +35,7 @@ class SimWire final : public router::WorkerWire {
                     std::function<void(router::LegAnswer)> on_answer) override;
   void Renew(uint64_t session, const std::vector<router::LegRenewal>& legs) override;
   void Meet(uint64_t session, const std::string& landing_address) override;
-  void Flip(router::WorkerRole, Duration, std::function<void(router::FlipAnswer)> done) override {
-    done({absl::UnimplementedError("no worker of the simulation changes its role"), "", 0, 0});
-  }
+  void Flip(router::WorkerRole to, Duration patience, std::function<void(router::FlipAnswer)> done) override;
   void Shutdown() override;
 
  private:

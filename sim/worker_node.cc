@@ -69,14 +69,13 @@ TransportMaker WorkerNode::MakeTransport(Landed landed) {
   };
 }
 
-void WorkerNode::Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub& hub) {
+void WorkerNode::Run(engine::SteppedEngine& engine, worker::EventHub& hub) {
   engine_ = &engine;
-  loop_ = loop;
   hub_ = &hub;
   host_gone_ = false;
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
   hub.SendState(v1::WorkerState::STATE_READY, "");
-  ticks_ = 0;
+  ticks_ = changes_ = 0;
   executing_ = step_posted_ = transfer_posted_ = grammars_posted_ = false;
   if (engine.grammars() != nullptr) engine.grammars()->OnReady([this] { Wake(); });
   if (plant_.plans()) {
@@ -106,6 +105,7 @@ void WorkerNode::WakeTransfer(Duration after) {
 /// Looks again at once when it had something to do, and for a while after that; else once in a tick.
 void WorkerNode::TransferTurn() {
   transfer_posted_ = false;
+  if (loop_ == nullptr) return;
   if (loop_->Turn()) {
     moved_ = time_.Now();
     WakeTransfer();

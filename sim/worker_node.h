@@ -51,8 +51,8 @@ class WorkerNode : public Process {
  public:
   /// `odd`: it computes with other numerics.
   WorkerNode(const Plant& plant, std::string name, bool odd);
-  /// Of this life.
-  std::string incarnation() const { return StrCat(name_, ".", life()); }
+  /// Of this life, and of its role.
+  std::string incarnation() const { return StrCat(name_, ".", life(), changes_ == 0 ? "" : StrCat(".", changes_)); }
   const std::string& name() const { return name_; }
   bool odd() const { return odd_; }
   std::string numerics_id() const { return odd_ ? "n1" : "n0"; }
@@ -64,7 +64,7 @@ class WorkerNode : public Process {
     host_gone_ = true;
     Kill();
   }
-  /// The process is there, but not yet its model.
+  /// The process is there, but not yet its model, or not its role.
   bool loading() const { return time_.Now() < loaded_at_; }
 
   // ---- what routers call (sim/worker_service.h)
@@ -77,25 +77,26 @@ class WorkerNode : public Process {
   virtual void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) = 0;
   virtual void OnPrefillStreamEnd(const v1::RequestKey& key) = 0;
   virtual void OnCancel(const v1::CancelRequest& request) = 0;
+  /// `answer` comes once, unless it dies before.
+  using FlipAnswered = std::function<void(const absl::StatusOr<v1::FlipReply>&)>;
+  virtual void OnFlip(const v1::FlipRequest&, FlipAnswered answer) {
+    answer(absl::FailedPreconditionError("this worker's role is `both`: it has no other"));
+  }
 
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
 
-  // ---- for plans
   const Plant& plant() const { return plant_; }
-  /// When the tokens that are being told were drawn.
-  TimePoint drawn_at() const { return drawn_at_; }
-  /// Runs at the end of the turn that runs now.
-  void AtTurnEnd(std::function<void()> work) { at_turn_end_.push_back(std::move(work)); }
-  engine::SchedulerLoad LoadNow() const { return engine_->scheduler().Load(); }
-  /// How long its steps took, all together.
-  Duration busy() const { return busy_; }
 
- protected:
+  // ---- for its role
   /// Work of the transfer thread: done in a turn of its own soon after it was posted.
   class Loop final : public worker::TransferLoop {
    public:
-    explicit Loop(WorkerNode& node) : node_(node) {}
+    /// The node's from now on.
+    explicit Loop(WorkerNode& node) : node_(node) { node_.loop_ = this; }
+    ~Loop() override {
+      if (node_.loop_ == this) node_.loop_ = nullptr;
+    }
     void Post(std::function<void()> work) override;
     void Watch(Transport* transport) override { transports_.push_back(transport); }
     void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
@@ -107,8 +108,6 @@ class WorkerNode : public Process {
     std::vector<Transport*> transports_;
   };
 
-  /// Begins the turns of this life.
-  void Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub& hub);
   /// As an engine's and transfer threads' messages to the scheduler thread: in order.
   void ToScheduler(std::function<void()> work) { Post(std::chrono::microseconds(10), std::move(work)); }
   /// Something came: a step may be planned.
@@ -119,6 +118,25 @@ class WorkerNode : public Process {
   /// `landed`: hears of every piece of a slot that arrives here; `made`: how many transports were made before this one.
   using Landed = std::function<void(uint32_t made, PeerNumber writer, const LandingPlace& place)>;
   TransportMaker MakeTransport(Landed landed = nullptr);
+
+  // ---- for plans
+  /// When the tokens that are being told were drawn.
+  TimePoint drawn_at() const { return drawn_at_; }
+  /// Runs at the end of the turn that runs now.
+  void AtTurnEnd(std::function<void()> work) { at_turn_end_.push_back(std::move(work)); }
+  engine::SchedulerLoad LoadNow() const { return engine_->scheduler().Load(); }
+  /// How long its steps took, all together.
+  Duration busy() const { return busy_; }
+
+ protected:
+  /// Begins the turns of this life.
+  void Run(engine::SteppedEngine& engine, worker::EventHub& hub);
+  /// Another incarnation of the same process: it loads until LoadedAnew.
+  void BeginAnew() {
+    ++changes_;
+    loaded_at_ = TimePoint::max();
+  }
+  void LoadedAnew() { loaded_at_ = time_.Now(); }
 
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
@@ -153,11 +171,12 @@ class WorkerNode : public Process {
   const std::string name_;
   const bool odd_;
   engine::SteppedEngine* engine_ = nullptr;  ///< of this life
-  Loop* loop_ = nullptr;                     ///< null: nothing is handed over
+  Loop* loop_ = nullptr;                     ///< of its role; null: nothing is handed over, or not now
   worker::EventHub* hub_ = nullptr;
   bool host_gone_ = false;
   TimePoint loaded_at_{};
   int ticks_ = 0;
+  int changes_ = 0;  ///< of its role, in this life
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false, grammars_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
   // Of plans:

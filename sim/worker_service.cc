@@ -132,4 +132,11 @@ void Cancel(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::st
   Answer(call, v1::CancelReply());
 }
 
+void Flip(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
+  if (!Loaded(worker, call)) return;
+  worker.OnFlip(Parse<v1::FlipRequest>(request), [call](const absl::StatusOr<v1::FlipReply>& reply) {
+    reply.ok() ? Answer(call, *reply) : call->Finish(reply.status());
+  });
+}
+
 }  // namespace baton::sim::service

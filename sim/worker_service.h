@@ -16,5 +16,6 @@ void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::str
 void Reserve(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
 void Prefill(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
 void Cancel(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
+void Flip(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
 
 }  // namespace baton::sim::service

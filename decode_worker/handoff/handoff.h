@@ -62,7 +62,6 @@ struct HandoffOptions {
 struct HandoffStats {
   int64_t reserved_tokens = 0;
   int tickets = 0;            ///< not gone
-  int bound_epochs = 0;       ///< that hold blocks here
   int granted_slots = 0;      ///< of live lanes
   int quarantined_slots = 0;  ///< of dead lanes that are not fenced
   int free_slots = 0;

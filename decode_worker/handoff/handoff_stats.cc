@@ -59,10 +59,7 @@ HandoffStats Handoff::Stats() const {
   stats.tickets = static_cast<int>(open_.size());
   for (TicketId id : open_) {
     const Ticket& ticket = tickets_.at(id);
-    for (const auto& [number, epoch] : ticket.epochs) {
-      stats.quarantined_slots += Quarantined(ticket, epoch, number);
-      stats.bound_epochs += epoch.holds_blocks;
-    }
+    for (const auto& [number, epoch] : ticket.epochs) stats.quarantined_slots += Quarantined(ticket, epoch, number);
   }
   stats.granted_slots = held - stats.quarantined_slots;
   return stats;

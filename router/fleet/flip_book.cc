@@ -1,5 +1,8 @@
 #include "router/fleet/flip_book.h"
 
+#include <utility>
+
+#include "common/planted_bug.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
@@ -36,10 +39,11 @@ absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, 
         StrCat("it is not connected", worker.detail.empty() ? "" : ": ", worker.detail));
   if (worker.role == WorkerRole::kBoth)
     return absl::FailedPreconditionError("its role is both: it was started without a part in handoffs");
-  Flip flip{.view = {.to = to}, .held = held, .incarnation = worker.incarnation, .began = now};
+  Flip flip{.view = {.to = to}, .held = held, .released = held, .incarnation = worker.incarnation, .began = now};
   if (patience > Duration::zero()) flip.until = now + patience;
   Flip& kept = flips_[slot] = std::move(flip);
   if (worker.role == to) {  // nothing to do
+    kept.released = true;
     End(slot, kept, FlipStage::kDone, "", now);
     return absl::OkStatus();
   }
@@ -89,14 +93,19 @@ void FlipBook::Answered(int32_t slot, uint64_t number, const FlipAnswer& answer,
   flip.view.change_ms = answer.change_ms;
   flip.next = answer.incarnation;
   flip.answered = now;
-  if (!flip.held) actions_.emplace_back(ReleaseFlipped{slot});
+  if (PlantedBug("a changed worker is released before it is seen")) Release(slot, flip);
   actions_.emplace_back(ShowFlip{slot, flip.view});
 }
 
-/// The connection of before may be seen for a moment yet.
+void FlipBook::Release(int32_t slot, Flip& flip) {
+  if (!std::exchange(flip.released, true)) actions_.emplace_back(ReleaseFlipped{slot});
+}
+
+/// The connection of before may be seen for a moment yet, with the role of before: no request goes there.
 void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
-  if (worker.connected && worker.incarnation == flip.next && (worker.takes || flip.held))
-    return End(slot, flip, FlipStage::kDone, "", now);
+  const bool there = worker.connected && worker.incarnation == flip.next;
+  if (there) Release(slot, flip);
+  if (there && (worker.takes || flip.held)) return End(slot, flip, FlipStage::kDone, "", now);
   if (worker.connected && worker.incarnation != flip.next && worker.incarnation != flip.incarnation) {
     return End(slot, flip, FlipStage::kFailed,
                StrCat("another process is there now, of role ", WorkerRoleName(worker.role)), now);
@@ -118,11 +127,10 @@ absl::Status FlipBook::Undo(int32_t slot, TimePoint now) {
 }
 
 void FlipBook::End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now) {
-  const bool released = flip.held || flip.view.stage == FlipStage::kReturns || (stage == FlipStage::kDone);
   flip.view.stage = stage;
   flip.view.why = std::move(why);
   flip.view.took_ms = Milliseconds(now - flip.began);
-  if (!released) actions_.emplace_back(ReleaseFlipped{slot});
+  Release(slot, flip);
   actions_.emplace_back(ShowFlip{slot, flip.view});
 }
 

@@ -100,13 +100,15 @@ class FlipBook {
  private:
   struct Flip {
     FlipView view;
-    bool held = false;
+    bool held = false;      ///< by an operator
+    bool released = false;  ///< not held for this change (any more)
     uint64_t number = 0;
     std::string incarnation;  ///< at the order
     std::string next;         ///< of kReturns: as it said
     TimePoint began{}, until = TimePoint::max(), told{}, answered{};
   };
   void Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
+  void Release(int32_t slot, Flip& flip);
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now);
 

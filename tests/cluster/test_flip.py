@@ -133,6 +133,7 @@ class Flips(unittest.TestCase):
 
     def test_what_runs_too_long_stops_the_change_and_goes_on(self):
         with Cluster(args=TWO_OF_EACH) as c:
+            c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "both that decode: the last one is not flipped")
             slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
             replies = []
             held = [threading.Thread(target=lambda: replies.append(c.post("/v1/completions", slow))) for _ in range(6)]

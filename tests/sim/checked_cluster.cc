@@ -20,6 +20,8 @@ namespace {
 constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
 /// A worker that is lost while it is greeted is noticed by the handshake's limit.
 constexpr Duration kGreetedIn = milliseconds(100), kGreetingEndsIn = milliseconds(5500);
+/// A worker takes requests when its process is there.
+constexpr Duration kTakenIn = seconds(15);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 /// Tokens of a client's longest answer.
@@ -51,7 +53,21 @@ std::string CheckedCluster::Run() {
       std::max(cluster_.now(), cluster_.faults_over_at()) + kMemoryBackIn + Takes(2 * scenario_.StepSeconds());
   while (cluster_.now() < by && cluster_.broken().empty() && !cluster_.Held().empty()) cluster_.Step();
   if (!cluster_.broken().empty()) return cluster_.broken();
-  return cluster_.Held().empty() ? "" : StrCat("held: ", cluster_.Held());
+  return cluster_.Held().empty() ? CheckChanges() : StrCat("held: ", cluster_.Held());
+}
+
+/// Every change of a role has its end in time, and then every router gives requests to every worker.
+std::string CheckedCluster::CheckChanges() {
+  if (!scenario_.roles_change()) return "";
+  const auto run = [this](TimePoint until, const std::function<bool()>& enough) {
+    while (cluster_.now() < until && cluster_.broken().empty() && !enough()) cluster_.Step();
+  };
+  run(cluster_.flips_over_by(), [this] { return cluster_.OpenFlips().empty(); });
+  if (!cluster_.OpenFlips().empty()) return StrCat("a change of a role never ends:", cluster_.OpenFlips());
+  if (scenario_.one_fault == OneFault::kFlip && !cluster_.FailedFlips().empty())
+    return StrCat("nothing else happened, and a change of a role failed:", cluster_.FailedFlips());
+  run(std::max(cluster_.now(), cluster_.faults_over_at()) + kTakenIn, [this] { return cluster_.Shunned().empty(); });
+  return cluster_.Shunned().empty() ? cluster_.broken() : StrCat("gets no requests:", cluster_.Shunned());
 }
 
 std::string CheckedCluster::CheckClients() const {
@@ -79,7 +95,9 @@ std::string CheckedCluster::CheckLinks() const {
       return StrCat("a router lost ", lost, " connections");
   }
   const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
-  if ((alike || short_silence || fault == OneFault::kDrain) && cluster_.wires().again > 0)
+  // Another router's order is heard of a moment later.
+  const bool known = fault == OneFault::kDrain || (fault == OneFault::kFlip && scenario_.routers == 1);
+  if ((alike || short_silence || known) && cluster_.wires().again > 0)
     return StrCat(cluster_.wires().again, " legs were begun again, and nobody was lost");
   return "";
 }
@@ -96,7 +114,8 @@ std::string CheckedCluster::CheckDelay() const {
       std::max(cluster_.faults_over_at() - cluster_.begin() - milliseconds(scenario_.fault_at_ms), Duration::zero());
   Duration unnoticed = all_wait ? lasts : fault == OneFault::kDrain ? Duration::zero() : std::min(lasts, kNoticedIn);
   if (milliseconds(scenario_.fault_at_ms) < kGreetedIn) unnoticed = std::max(unnoticed, kGreetingEndsIn);
-  const Duration most = unnoticed + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
+  Duration most = unnoticed + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
+  if (fault == OneFault::kFlip) most += Takes(scenario_.WorkSeconds());  // the others have its part for good
   for (size_t i = 0; i < cluster_.clients().size(); ++i) {
     const ClientView &client = *cluster_.clients()[i], &undisturbed = *other.cluster().clients()[i];
     // An answer that went on with other numerics may be longer.

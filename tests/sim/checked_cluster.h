@@ -22,6 +22,7 @@ class CheckedCluster {
   std::string CheckOneFault() const;
   std::string CheckLinks() const;
   std::string CheckDelay() const;
+  std::string CheckChanges();
 
   const ClusterScenario scenario_;
   Cluster cluster_;

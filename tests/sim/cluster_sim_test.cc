@@ -106,11 +106,47 @@ TEST(ClusterSim, NoSeedWithGrammarsBreaksAPromise) {
   }
 }
 
+/// Workers change their roles while requests run and all else happens.
+std::string RunWithChange(uint64_t seed) {
+  return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfChange + seed)).Run();
+}
+
+TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
+  SetLogLevel("error");
+  int done = 0;
+  for (uint64_t seed = 0, broken = 0;
+       seed < Number("CLUSTER_SIM_CHANGE_SEEDS", 200) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfChange + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfChange + seed
+                           << " cluster_sim_test";
+    done += checked.cluster().flips_done();
+  }
+  EXPECT_GT(done, 100) << "else little was seen";
+}
+
 TEST(ClusterSim, AnAnswerThatGoesOnWithoutItsGrammarIsNoticed) {
   SetLogLevel("error");
   const auto plant = [](std::string bug) { Planted() = std::move(bug); };
   EXPECT_TRUE(FindsPlantedBug({"an answer that goes on has no grammar", 0}, 200, plant, RunWithGrammars));
 }
+
+class PlantedBugsOfChange : public ::testing::TestWithParam<BugToFind> {};
+
+TEST_P(PlantedBugsOfChange, IsFound) {
+  SetLogLevel("error");
+  const std::optional<uint64_t> at =
+      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, RunWithChange);
+  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
+  TellWhoNoticed(GetParam(), *at);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfChange,
+                         ::testing::Values(BugToFind{"the role goes while its legs run", 2},
+                                           BugToFind{"a changed worker is released before it is seen", 171}),
+                         [](const auto& info) { return TestNameOf(info.param.name); });
 
 class PlantedBugs : public ::testing::TestWithParam<BugToFind> {};
 

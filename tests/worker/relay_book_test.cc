@@ -128,7 +128,7 @@ TEST(RelayBook, ARefusalOfAMigrationNamesItsChoices) {
   attach.add_choices(5);
   attach.set_ticket("t");
   w.Attach(sink, attach);
-  EXPECT_EQ(Code(sink->LastOf("a", 5)), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Code(sink->LastOf("a", 5)), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(sink->Of("a", 0).empty());
 }
 

@@ -93,7 +93,7 @@ TEST_F(RelayTicket, WithoutAHostItIsRefused) {
   v1::RelayUp up;
   *up.add_attach() = Attach();
   both.OnMessage(sink, up, h.scheduler(), h.now);
-  EXPECT_EQ(sink->LastOf("r").error().code(), static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(sink->LastOf("r").error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(RelayTicket, AHostsRefusalEndsEveryChoiceAndIsForgotten) {

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "kernels/logprob_limit.h"
+#include "worker/process/nothing_runs.h"
 
 namespace baton::worker {
 namespace {
@@ -120,8 +121,8 @@ void EngineShell::Tick() {
     tick_posted_ = false;
     if (acting_ == nullptr) return;
     acting_->OnTick(scheduler);
-    if (when_role_idle_.empty() || !acting_->Idle()) return;
-    for (auto& drained : std::exchange(when_role_idle_, {})) drained();
+    if (when_nothing_runs_.empty() || !NothingRuns(scheduler.Idle(), book_, acting_)) return;
+    for (auto& drained : std::exchange(when_nothing_runs_, {})) drained();
   });
 }
 
@@ -165,8 +166,8 @@ void EngineShell::Drain(std::function<void()> drained) {
     hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
   });
   engine_.WhenIdle([this, drained = std::move(drained)] {  // on the scheduler thread
-    if (acting_ == nullptr || down_ || acting_->Idle()) return drained();
-    when_role_idle_.push_back(drained);
+    if (acting_ == nullptr || down_ || NothingRuns(/*engine_idle=*/true, book_, acting_)) return drained();
+    when_nothing_runs_.push_back(drained);
   });
 }
 
@@ -248,7 +249,7 @@ void EngineShell::Shutdown() {
   if (loaded_.channel && !std::exchange(channel_ended_, true))
     loaded_.channel->End().IgnoreError();  // or they are gone
   if (role_) role_->LetGo();
-  for (auto& drained : std::exchange(when_role_idle_, {})) drained();  // nothing lives any more
+  for (auto& drained : std::exchange(when_nothing_runs_, {})) drained();  // nothing lives any more
 }
 
 }  // namespace baton::worker

@@ -78,7 +78,7 @@ class EngineShell {
   RelayBook book_;
   EventHub hub_;
   MeasuredRates rates_;
-  std::vector<std::function<void()>> when_role_idle_;
+  std::vector<std::function<void()>> when_nothing_runs_;
   const std::unique_ptr<engine::GrammarPool> grammars_;  ///< null: grammars are refused
   const int32_t leak_blocks_;                            ///< for tests
   engine::SequenceKv leak_;

@@ -7,12 +7,12 @@ namespace baton::worker {
 void Role::Reserve(const v1::ReserveRequest&, std::function<void(v1::ReserveReply)> answer) {
   v1::ReserveReply reply;
   *reply.mutable_nack() =
-      EncodeError(absl::UnimplementedError("this worker gives no tickets: it has another role"), 0, 0);
+      EncodeError(absl::UnavailableError("this worker gives no tickets: it has another role now"), 0, 0);
   answer(std::move(reply));
 }
 
 void Role::Prefill(const v1::PrefillRequest&, std::shared_ptr<PrefillSink> sink) {
-  sink->Finish(absl::UnimplementedError("this worker takes no prefill legs: it has another role"));
+  sink->Finish(absl::UnavailableError("this worker takes no prefill legs: it has another role now"));
 }
 
 }  // namespace baton::worker

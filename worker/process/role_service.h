@@ -73,7 +73,8 @@ class Role {
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual void FillLoad(v1::HandoffLoad& load) const = 0;
 
-  // ---- legs; any thread, answered from any
+  // ---- legs; any thread, answered from any. Who asks for another role's may not know yet that this worker has changed
+  // its own: it is refused as Unavailable, and tries elsewhere.
   virtual void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer);
   virtual void Prefill(const v1::PrefillRequest& request, std::shared_ptr<PrefillSink> sink);
   /// The relay stream of a router's session has ended.

@@ -87,7 +87,7 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1
                               std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now) {
   if (draining_) return absl::UnavailableError("this worker is draining");
   if (!attach.ticket().empty() && tickets_ == nullptr)
-    return absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`");
+    return absl::UnavailableError("this worker takes no tickets: its role is not `decode` now");
   const engine::RequestKey key = next_key_++;
   BATON_ASSIGN_OR_RETURN(engine::Request request, DecodeAttach(attach, limits_, key, now));
   if (attach.output_len_so_far() > 0 && PlantedBug("an answer that goes on has no grammar"))

@@ -1,0 +1,124 @@
+#include "sim/decode_part.h"
+
+#include "decode_worker/ticket_codec.h"
+#include "sim/one_rank.h"
+#include "worker/transfer/kv_pool_view.h"
+
+namespace baton::sim {
+namespace {
+
+worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
+  worker::WorkerConfig config;
+  config.landing_slots = scenario.landing_slots;
+  config.landing_slot_bytes = scenario.slot_bytes;
+  return config;
+}
+
+decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation,
+                               const std::string& numerics_id) {
+  decode_worker::DeskFacts facts{.side = worker::SideOf(layout),
+                                 .piece_tokens = scenario.piece_tokens,
+                                 .incarnation = incarnation,
+                                 .model_digest = "m",
+                                 .numerics_id = numerics_id};
+  facts.handoff.ring_slots = {scenario.landing_slots};
+  facts.handoff.max_reserved_tokens =
+      scenario.max_reserved_tokens > 0 ? scenario.max_reserved_tokens : 10 * scenario.max_model_len;
+  facts.handoff.max_quarantined_slots = scenario.landing_slots;
+  facts.handoff.new_secret = [given = uint64_t{0}]() mutable { return TicketSecret{++given, ~given}; };
+  return facts;
+}
+
+}  // namespace
+
+DecodePart::DecodePart(WorkerNode& node, engine::SteppedEngine& engine)
+    : node_(node),
+      engine_(engine),
+      loop_(node),
+      landing_(decode_worker::Landing::Create(
+                   LandingConfig(node.plant().scenario), worker::PoolOf(engine.memory()), node.incarnation(),
+                   node.plant().time, loop_, *this,
+                   node.MakeTransport([this](uint32_t memory, PeerNumber peer, const LandingPlace& place) {
+                     OnLanded(memory, peer, place);
+                   }))
+                   .value()),
+      facts_(Facts(node.plant().scenario, engine.memory().layout(), node.incarnation(), node.numerics_id())),
+      desk_(facts_, *this, loop_, node.plant().time) {
+  policy_.desk = &desk_;
+}
+
+void DecodePart::Start(worker::PostTask, worker::RelayBook* relay) {
+  desk_.SetRelay(relay);
+  desk_.Use(engine_.scheduler());
+}
+
+void DecodePart::ToDesk(std::function<void()> work, bool wake) {
+  node_.ToScheduler([this, here = std::weak_ptr(here_), work = std::move(work), wake] {
+    if (here.expired()) return;
+    work();
+    if (wake) node_.Wake();
+  });
+}
+
+void DecodePart::Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) {
+  const decode::ReserveAnswer reserved =
+      desk_.Reserve(decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
+  answer(decode_worker::EncodeReserved(reserved, facts_, landing_->ways(), Duration::zero()));
+}
+
+void DecodePart::Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) {
+  v1::CancelReply reply;
+  reply.set_known(desk_.Cancel({request.key().request_id(), request.key().attempt()}, request.asks_again()));
+  answer(std::move(reply));
+}
+
+/// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
+/// changes hands on the transfer thread, and MayLand is the fence.)
+void DecodePart::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
+  if (node_.plant().scenario.fence == FenceKind::kReceiverWrites || node_.plant().plans()) return;
+  const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
+  if (desk_.ring(0).lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
+  const decode::Ticket* ticket = desk_.Find(place.lane.ticket);
+  const auto epoch = ticket == nullptr ? decltype(ticket->epochs.end()){} : ticket->epochs.find(place.lane.epoch);
+  const bool known = ticket != nullptr && epoch != ticket->epochs.end() && place.lane.lane < epoch->second.lanes.size();
+  if (known && epoch->second.lanes[place.lane.lane].writer == writer &&
+      desk_.ring(0).Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
+    return;
+  }
+  node_.plant().Break(StrCat(node_.name(), ": ticket ", place.lane.ticket, " epoch ", place.lane.epoch,
+                             " landed in slot ", place.slot.slot, " turn ", place.slot.turn,
+                             ", which it does not hold"));
+}
+
+void DecodePart::Place(const decode_worker::ScatterOrder& order) {
+  if (!desk_.HoldsBlocks(order.lane.ticket, order.lane.epoch)) {
+    node_.plant().Break(StrCat(node_.name(), ": a pass writes blocks of ticket ", order.lane.ticket, " epoch ",
+                               order.lane.epoch, ", which were given back"));
+  }
+  landing_->Place(order);
+}
+
+std::string DecodePart::TicketsHeld() const {
+  std::string out;
+  for (TicketId id = 1; desk_.Find(id) != nullptr || id < 100; ++id) {
+    const decode::Ticket* ticket = desk_.Find(id);
+    if (ticket == nullptr || ticket->state == decode::TicketState::kGone) continue;
+    out += StrCat(" ", id, " of ", ticket->key.request_id, "/", ticket->key.attempt, " in state ",
+                  static_cast<int>(ticket->state), " ", ticket->why_closed);
+    for (const auto& [number, epoch] : ticket->epochs) {
+      for (const decode::Lane& lane : epoch.lanes)
+        out += StrCat(", epoch ", number, " lane of writer ", lane.writer, " in state ", static_cast<int>(lane.state),
+                      ", ", lane.missing, " missing, ", lane.placing.size(), " placing");
+    }
+  }
+  return out;
+}
+
+std::string DecodePart::Holds() const {
+  const decode::HandoffStats stats = desk_.Stats();
+  if (stats.tickets + stats.granted_slots + stats.quarantined_slots + stats.reserved_tokens == 0) return "";
+  return StrCat(stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots, " slots, ",
+                stats.reserved_tokens, " tokens (", TicketsHeld(), ")");
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,116 @@
+#include "sim/prefill_part.h"
+
+#include "prefill_worker/leg_codec.h"
+#include "sim/one_rank.h"
+#include "worker/transfer/kv_pool_view.h"
+
+namespace baton::sim {
+namespace {
+
+Duration CancelTakes(const ClusterScenario& scenario) {
+  return std::chrono::milliseconds(200 + static_cast<int>(2000 * scenario.StepSeconds()));
+}
+
+prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key.attempt(), key.epoch()}; }
+
+}  // namespace
+
+PrefillPart::PrefillPart(WorkerNode& node, engine::SteppedEngine& engine)
+    : node_(node),
+      engine_(engine),
+      loop_(node),
+      sender_({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
+              static_cast<size_t>(node.plant().scenario.slot_bytes), worker::PoolOf(engine.memory()),
+              LaneHello{.incarnation = node.incarnation(),
+                        .model_digest = "m",
+                        .numerics_id = node.numerics_id(),
+                        .side = worker::SideOf(engine.memory().layout())},
+              node.plant().time, loop_, *this),
+      desk_({.no_room_after = std::chrono::milliseconds(node.plant().scenario.no_room_ms)},
+            worker::SideOf(engine.memory().layout()), static_cast<size_t>(node.plant().scenario.slot_bytes), sender_,
+            loop_, node.plant().time) {}
+
+void PrefillPart::OnPush(const prefill::Event& event) {
+  const auto* written = std::get_if<prefill::Written>(&event);
+  if (written != nullptr && absl::IsDataLoss(written->status))
+    node_.plant().Break(
+        StrCat(node_.name(), ": a source block changed hands while it was being sent: ", written->status.message()));
+  node_.ToScheduler([this, here = std::weak_ptr(here_), event] {
+    if (here.expired()) return;
+    desk_.Handle(event);
+    node_.Wake();
+  });
+}
+
+void PrefillPart::Prefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) {
+  absl::StatusOr<prefill_worker::JobOrder> order =
+      prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, node_.plant().time.Now());
+  if (!order.ok()) return sink->Finish(order.status());
+  desk_.Begin(*std::move(order), prefill_worker::MakeLegAnswer(std::move(sink)));
+}
+
+void PrefillPart::PrefillStreamEnded(const v1::RequestKey& key) { desk_.OnCallerGone(KeyOf(key)); }
+
+void PrefillPart::Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) {
+  const prefill::JobKey key = KeyOf(request.key());
+  v1::CancelReply reply;
+  reply.set_known(desk_.Cancel(key));
+  if (reply.known()) {
+    node_.Post(CancelTakes(node_.plant().scenario), [this, here = std::weak_ptr(here_), key] {
+      if (!here.expired()) CheckCancelled(key);
+    });
+  }
+  answer(std::move(reply));
+}
+
+void PrefillPart::OnRenewal(const v1::Renewal& renewal) {
+  if (renewal.key().epoch() > 0) desk_.Renew(KeyOf(renewal.key()));
+}
+
+/// Neither computed nor pushed any more.
+void PrefillPart::CheckCancelled(const prefill::JobKey& key) {
+  bool works = desk_.Computing(key);
+  if (const prefill::PushJob* job = desk_.Pushed(key)) {
+    for (const prefill::PushLane& lane : job->lanes) works |= lane.phase < prefill::LanePhase::kFlushing;
+  }
+  if (works)
+    node_.plant().Break(
+        StrCat(node_.name(), ": still works for ", key.request_id, " epoch ", key.epoch, ", which was cancelled"));
+}
+
+void PrefillPart::OnLayers(const engine::StepPlan& plan) {
+  for (const KvGroup& group : engine_.memory().layout().groups) {
+    for (int layer : group.layers) {
+      prefill_worker::LayerProgress progress{layer, {}};
+      for (const engine::SequenceStep& step : plan.sequences) {
+        if (step.num_tokens > 0)
+          progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
+      }
+      desk_.OnLayer(progress);
+    }
+  }
+}
+
+/// The ways to the decode workers that it is connected to, as fast as the links of plans.
+void PrefillPart::FillLoad(v1::HandoffLoad& load) const {
+  const RankFigures figures = sender_.Figures();
+  for (const RankWay& path : figures.ways) {
+    v1::HandoffLoad::PeerPath& peer = *load.add_peers();
+    peer.set_incarnation(path.incarnation);
+    peer.set_transport(path.transport);
+    peer.set_gigabytes_per_second(node_.plant().links->gigabytes_per_s());
+  }
+}
+
+void PrefillPart::OnTick(engine::Scheduler&) {
+  desk_.Tick();
+  loop_.Post([this] { sender_.Tick(); });
+}
+
+std::string PrefillPart::Holds() const {
+  const prefill::PushStats stats = desk_.Stats();
+  if (stats.open_lanes + stats.held_sources == 0 && desk_.jobs() == 0) return "";
+  return StrCat(desk_.jobs(), " jobs, ", stats.open_lanes, " lanes, ", stats.held_sources, " sources");
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,20 @@
+// A role of a simulated worker: what the product's role is over a transfer thread, here over a loop in virtual time.
+#pragma once
+
+#include <string>
+
+#include "worker/process/role_service.h"
+
+namespace baton::sim {
+
+class RolePart : public worker::Role {
+ public:
+  /// A step has written the KV of all layers.
+  virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
+  /// What it holds of handoffs; empty: nothing.
+  virtual std::string Holds() const = 0;
+  /// After every turn; dies when its books do not agree.
+  virtual void CheckInvariants() const {}
+};
+
+}  // namespace baton::sim
