@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/check.h"
+
 namespace baton::router {
 namespace asio = boost::asio;
 namespace {
@@ -72,6 +74,12 @@ EventLoop& EventLoopPool::Next() {
 }
 void EventLoopPool::Stop() {
   for (auto& one : threads_->all) one->Stop();
+}
+
+asio::io_context& AsioContext(EventLoop& loop) {
+  auto* of_pool = dynamic_cast<AsioEventLoop*>(&loop);
+  BATON_CHECK(of_pool != nullptr, "the loop is none of an EventLoopPool");
+  return of_pool->context();
 }
 
 asio::io_context& EventLoopPoolAccess::Context(EventLoopPool& pool, size_t i) {

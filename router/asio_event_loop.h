@@ -1,4 +1,4 @@
-// The Asio side of EventLoopPool, for the HTTP server. Include only from .cc files.
+// The Asio side of EventLoopPool, for what has sockets. Include only from .cc files.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -10,5 +10,8 @@ namespace baton::router {
 struct EventLoopPoolAccess {
   static boost::asio::io_context& Context(EventLoopPool& pool, size_t i);
 };
+
+/// Of a loop of an EventLoopPool.
+boost::asio::io_context& AsioContext(EventLoop& loop);
 
 }  // namespace baton::router

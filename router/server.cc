@@ -91,21 +91,24 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
 }
 
 // As one router, whose name is new at every start.
-absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version, tls::GrpcTls* grpc_tls) {
+absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version, EventLoopPool& loops,
+                                    tls::GrpcTls* grpc_tls, const tls::LiveIdentity* live) {
   BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
   GrpcWire::Options options;
   options.router_id = "router-" + identity.Hex().substr(0, 16);
   options.router_version = version;
   options.grpc_tls = grpc_tls;
+  options.identity = grpc_tls != nullptr ? live : nullptr;
   options.tls_server_name = config.tls_server_name;
   if (!config.cluster_secret_file.empty()) {
     BATON_ASSIGN_OR_RETURN(options.secret, trust::ClusterSecret::Read(config.cluster_secret_file));
   }
   options.backoff_max_ms = config.worker_backoff_max_ms;
   options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
-  return [options](const std::string& address) {
+  return [options, &loops](const std::string& address) {
     GrpcWire::Options one = options;
     one.address = address;
+    one.relay_loop = &loops.Next();
     return std::make_unique<GrpcWire>(std::move(one));
   };
 }
@@ -245,7 +248,7 @@ void RouterServer::Parts::MeetWorkers() {
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
-  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, worker_tls.get()));
+  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, io, worker_tls.get(), identity.get()));
   CanarySender canaries;
   if (config.canaries) {
     canaries = [this](const CanaryLegs& legs, std::function<void(const absl::Status&)> done) {

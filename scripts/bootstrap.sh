@@ -8,6 +8,7 @@ packages=(
   g++ cmake make ninja-build pkg-config git ca-certificates ccache mold                 # build
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev                                  # gRPC
   libdnnl-dev libxxhash-dev libboost1.81-dev libssl-dev libc-ares-dev                   # kernels, hashing, HTTP, DNS
+  libnghttp2-dev                                                                        # the streams from router to workers
   libsimdjson-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev         # formats, flags, logs
   libucx-dev                                                                            # KV transfer
   libedit-dev                                                                           # what is typed into `baton chat`

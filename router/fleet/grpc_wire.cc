@@ -8,8 +8,12 @@
 #include <utility>
 
 #include "common/net/address.h"
+#include "common/net/socket_address.h"
+#include "common/status.h"
 #include "common/str_cat.h"
+#include "common/tls/context.h"
 #include "common/tls/grpc_credentials.h"
+#include "common/tls/live_identity.h"
 #include "common/trust/greeting.h"
 #include "proto/protocol_codec.h"
 #include "proto/worker.grpc.pb.h"
@@ -76,11 +80,31 @@ grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
   return args;
 }
 
+std::string HostOf(const GrpcWire::Options& options) {
+  const auto where = net::ParseHostPort(options.address);
+  return where.ok() ? where->host : options.address;
+}
+
 std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const GrpcWire::Options& options) {
   if (options.grpc_tls == nullptr) return grpc::InsecureChannelCredentials();
-  const auto where = net::ParseHostPort(options.address);
-  const std::string host = where.ok() ? where->host : options.address;
-  return options.grpc_tls->ForClient(tls::NamesToProve(host, options.tls_server_name));
+  return options.grpc_tls->ForClient(tls::NamesToProve(HostOf(options), options.tls_server_name));
+}
+
+// The same of a connection that is not gRPC's, with the identity of the moment.
+absl::StatusOr<std::shared_ptr<const tls::Context>> ContextFor(const GrpcWire::Options& options) {
+  const std::string host = HostOf(options);
+  return tls::Context::ForClient(options.identity->now(), {.names = tls::NamesToProve(host, options.tls_server_name),
+                                                           .sni = net::IsIpAddress(host) ? "" : host,
+                                                           .alpn = {"h2"}});
+}
+
+// Where a call went, of gRPC's "ipv4:10.0.0.1:7000" or "ipv6:%5Bfd00::1%5D:7000".
+absl::StatusOr<net::SocketAddress> PeerAddress(const std::string& peer) {
+  const std::string text = FromPercent(peer.substr(peer.find(':') + 1));
+  const auto where = net::ParseHostPort(text);
+  if (!peer.starts_with("ipv") || !where.ok())
+    return absl::InternalError(StrCat("gRPC reached the worker at \"", peer, "\", which is no IP address"));
+  return net::SocketAddress::Of(where->host, where->port);
 }
 
 // Why a worker could not be reached, with what TLS has to say about it first.
@@ -102,9 +126,10 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
   std::mutex mutex;  // guards what follows
   bool stopping = false;
-  std::string token;  ///< of the session that the greeting began; empty: there is no secret
+  std::string token;        ///< of the session that the greeting began; empty: there is no secret
+  net::SocketAddress peer;  ///< of the last handshake: a name may have several, and this one has answered
   uint64_t session = 0;
-  std::shared_ptr<grpc::ClientContext> handshake, watch, relay, flip;
+  std::shared_ptr<grpc::ClientContext> handshake, watch, flip;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
   std::set<std::shared_ptr<grpc::ClientContext>> legs;  ///< of the session
 
@@ -129,6 +154,12 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
       legs.erase(context);
     }
     calls->Done();
+  }
+  absl::Status NotePeer(const std::string& reached) {
+    BATON_ASSIGN_OR_RETURN(const net::SocketAddress where, PeerAddress(reached));
+    std::lock_guard lock(mutex);
+    peer = where;
+    return absl::OkStatus();
   }
   std::shared_ptr<RelayCall> OrdersOf(uint64_t wanted) {
     std::lock_guard lock(mutex);
@@ -162,12 +193,13 @@ void GrpcWire::Inner::Ask(const v1::HandshakeRequest& request, Deadline deadline
     handshake = call->context;
     calls->Add();
   }
-  stub->async()->Handshake(
-      call->context.get(), &call->request, &call->reply,
-      [call, done = std::move(done), counted = calls, with_tls = options.grpc_tls != nullptr](grpc::Status status) {
-        done(Explained(FromGrpc(status), with_tls), call->reply);
-        counted->Done();
-      });
+  stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
+                           [call, done = std::move(done), inner = shared_from_this()](grpc::Status status) {
+                             absl::Status answered = Explained(FromGrpc(status), inner->options.grpc_tls != nullptr);
+                             if (answered.ok()) answered = inner->NotePeer(call->context->peer());
+                             done(answered, call->reply);
+                             inner->calls->Done();
+                           });
 }
 
 /// Makes the worker prove that it knows the secret before it hears anything of ours. `done`: what proves that we do.
@@ -262,19 +294,17 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
 }
 
 void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
-  std::shared_ptr<grpc::ClientContext> context;
-  {
-    std::lock_guard lock(inner_->mutex);
-    if (inner_->stopping) return;
-    context = inner_->NewContext();
-    inner_->session = session;
-    inner_->relay = context;
-    context->AddMetadata("baton-session", inner_->SessionName(session));
-    inner_->calls->Add();
-  }
-  auto orders = OpenRelayCall(inner_->channel, context, std::move(handlers), inner_->calls);
   std::lock_guard lock(inner_->mutex);
-  if (inner_->session == session) inner_->orders = std::move(orders);
+  if (inner_->stopping) return;
+  Http2Stream::Options options;
+  options.where = inner_->peer;
+  options.head.authority = inner_->options.address;
+  if (!inner_->token.empty()) options.head.metadata.emplace_back("baton-token", inner_->token);
+  options.head.metadata.emplace_back("baton-session", inner_->SessionName(session));
+  if (inner_->options.identity != nullptr) options.tls = [inner = inner_] { return ContextFor(inner->options); };
+  inner_->session = session;
+  inner_->calls->Add();
+  inner_->orders = OpenRelayCall(*inner_->options.relay_loop, std::move(options), std::move(handlers), inner_->calls);
 }
 
 void GrpcWire::OpenWatch(WatchHandlers handlers) {
@@ -294,9 +324,8 @@ void GrpcWire::OpenWatch(WatchHandlers handlers) {
 void GrpcWire::CloseSession() {
   std::lock_guard lock(inner_->mutex);
   if (inner_->watch) inner_->watch->TryCancel();
-  if (inner_->relay) inner_->relay->TryCancel();
+  if (inner_->orders) inner_->orders->Close();
   inner_->watch.reset();
-  inner_->relay.reset();
   for (const auto& leg : inner_->legs) leg->TryCancel();
   inner_->orders.reset();
   inner_->session = 0;

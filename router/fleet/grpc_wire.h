@@ -1,15 +1,19 @@
-// GrpcWire: a WorkerWire over one gRPC connection. Hides gRPC and protobuf from its users.
+// GrpcWire: a WorkerWire over gRPC. The Relay stream, which has the traffic, runs on an event loop of the router over a
+// connection of its own; everything else runs over a channel of the gRPC library. Hides gRPC and protobuf from its
+// users.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "common/trust/cluster_secret.h"
+#include "router/event_loop.h"
 #include "router/fleet/worker_wire.h"
 
 namespace baton::tls {
 class GrpcTls;
-}
+class LiveIdentity;
+}  // namespace baton::tls
 
 namespace baton::router {
 
@@ -19,7 +23,9 @@ class GrpcWire final : public WorkerWire {
     std::string address, router_id, router_version;
     int32_t backoff_max_ms = 2000;
     uint32_t load_interval_ms = 100;
+    EventLoop* relay_loop = nullptr;                     ///< of an EventLoopPool; runs until Shutdown has returned
     tls::GrpcTls* grpc_tls = nullptr;                    ///< null: plain text. Outlives the wire.
+    const tls::LiveIdentity* identity = nullptr;         ///< of grpc_tls
     std::string tls_server_name;                         ///< what a worker at an IP address proves
     std::shared_ptr<const trust::ClusterSecret> secret;  ///< what a worker proves to know; null: nothing
     size_t max_pending_attaches = 1024;  ///< relay orders waiting to be written; more is ResourceExhausted

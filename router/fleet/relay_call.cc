@@ -1,156 +1,126 @@
 #include "router/fleet/relay_call.h"
 
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
-
 #include <mutex>
 #include <utility>
 
 #include "common/str_cat.h"
-#include "proto/worker.grpc.pb.h"
+#include "proto/worker.pb.h"
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {
 namespace {
 
-grpc::Slice Bytes(size_t size, const auto& write) {
-  grpc_slice slice = grpc_slice_malloc(size);
-  write(GRPC_SLICE_START_PTR(slice));
-  return grpc::Slice(slice, grpc::Slice::STEAL_REF);
+std::string Bytes(size_t size, const auto& write) {
+  std::string out(size, '\0');
+  write(reinterpret_cast<uint8_t*>(out.data()));
+  return out;
 }
 
-// RelayUp goes as bytes, whose parts are joined by being sent one behind the other.
-using RelayStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::RelayDown>;
-using RelayClient = grpc::ClientBidiReactor<grpc::ByteBuffer, v1::RelayDown>;
+class RelayOrders final : public RelayCall, public std::enable_shared_from_this<RelayOrders> {
+ public:
+  void Open(EventLoop& loop, Http2Stream::Options where, WorkerWire::RelayHandlers handlers,
+            std::shared_ptr<CallCount> calls) {
+    handlers_ = std::move(handlers);
+    stream_ =
+        OpenHttp2Stream(loop, std::move(where),
+                        {[self = shared_from_this()](std::string_view message) { return self->TakeNews(message); },
+                         [self = shared_from_this()] { return self->TakeOrders(); },
+                         [self = shared_from_this(), calls = std::move(calls)](const absl::Status& why) {
+                           self->Closed(why);
+                           calls->Done();
+                         }});
+  }
 
-// What waits to be written; shared by the reactor and those who give orders.
-struct RelayOutbox final : RelayCall {
   absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) override {
     const AttachEntry entry(generation, leg);
-    grpc::Slice attach = Bytes(entry.size(), [&entry](uint8_t* out) { entry.Write(out); });
-    std::lock_guard lock(mutex);
-    if (closed) return absl::UnavailableError("the connection to the worker is closed");
-    if (attaches.size() >= most)
-      return absl::ResourceExhaustedError(StrCat(attaches.size(), " requests wait to be sent, the limit is ", most));
-    attaches.push_back(std::move(attach));
-    WriteIfIdle();
+    std::string attach = Bytes(entry.size(), [&entry](uint8_t* out) { entry.Write(out); });
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return absl::UnavailableError("the connection to the worker is closed");
+      if (attaches_.size() >= most)
+        return absl::ResourceExhaustedError(StrCat(attaches_.size(), " requests wait to be sent, the limit is ", most));
+      attaches_.push_back(std::move(attach));
+    }
+    stream_->Wake();
     return absl::OkStatus();
   }
   void Cancel(const CancelAttached& order) override {
-    std::lock_guard lock(mutex);
-    *pending.add_cancel() = EncodeCancel(order);
-    WriteIfIdle();
+    Add([&](v1::RelayUp& rest) { *rest.add_cancel() = EncodeCancel(order); });
   }
   void Credit(const GiveCredit& order) override {
-    std::lock_guard lock(mutex);
-    *pending.add_credit() = EncodeCredit(order);
-    WriteIfIdle();
+    Add([&](v1::RelayUp& rest) { *rest.add_credit() = EncodeCredit(order); });
   }
   void Renew(const std::vector<LegRenewal>& legs) override {
-    std::lock_guard lock(mutex);
-    pending.clear_renewal();  // what was not sent yet is said again, where it still holds
-    for (const LegRenewal& leg : legs) *pending.add_renewal() = EncodeRenewal(leg);
-    WriteIfIdle();
+    Add([&](v1::RelayUp& rest) {
+      rest.clear_renewal();  // what was not sent yet is said again, where it still holds
+      for (const LegRenewal& leg : legs) *rest.add_renewal() = EncodeRenewal(leg);
+    });
   }
   void Meet(const std::string& landing_address) override {
-    std::lock_guard lock(mutex);
-    pending.add_meet()->set_landing_address(landing_address);
-    WriteIfIdle();
+    Add([&](v1::RelayUp& rest) { rest.add_meet()->set_landing_address(landing_address); });
   }
+  void Close() override { stream_->Cancel(); }
 
-  std::mutex mutex;
-  std::vector<grpc::Slice> attaches;
-  v1::RelayUp pending;  // all the rest
-  bool writing = false;
-  bool closed = false;
-  RelayClient* reactor = nullptr;
-  grpc::ByteBuffer in_flight;
-
-  // With `mutex` held. Everything that has gathered since the last write goes as one message.
-  void WriteIfIdle() {
-    if (writing || closed) return;
-    if (const size_t rest = pending.ByteSizeLong(); rest > 0) {
-      attaches.push_back(Bytes(rest, [&](uint8_t* out) { pending.SerializeWithCachedSizesToArray(out); }));
-      pending.Clear();
+ private:
+  void Add(const auto& add) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_) return;
+      add(rest_);
     }
-    if (attaches.empty()) return;
-    in_flight = grpc::ByteBuffer(attaches.data(), attaches.size());
-    attaches.clear();
-    writing = true;
-    reactor->StartWrite(&in_flight);
+    stream_->Wake();
   }
-};
 
-class RelayReactor final : public RelayClient {
- public:
-  RelayReactor(const std::shared_ptr<grpc::ChannelInterface>& channel, WorkerWire::RelayHandlers handlers,
-               std::shared_ptr<RelayOutbox> outbox, std::shared_ptr<grpc::ClientContext> context,
-               std::shared_ptr<CallCount> calls)
-      : stub_(channel),
-        handlers_(std::move(handlers)),
-        outbox_(std::move(outbox)),
-        context_(std::move(context)),
-        calls_(std::move(calls)) {
-    outbox_->reactor = this;
-    stub_.PrepareBidiStreamingCall(context_.get(), "/baton.v1.Worker/Relay", grpc::StubOptions(), this);
-    AddHold();  // writes start from other threads; the hold ends with the first sign of the end
-    StartRead(&down_);
-    StartCall();
+  // ---- on the loop
+  /// Everything that has gathered, as one message: RelayUp's parts are joined by being sent one behind the other.
+  std::vector<std::string> TakeOrders() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::string> parts = std::exchange(attaches_, {});
+    if (const size_t rest = rest_.ByteSizeLong(); rest > 0) {
+      parts.push_back(Bytes(rest, [&](uint8_t* out) { rest_.SerializeWithCachedSizesToArray(out); }));
+      rest_.Clear();
+    }
+    return parts;
   }
-  void OnReadDone(bool ok) override {
-    if (!ok) return EndHold();
+  absl::Status TakeNews(std::string_view message) {
+    if (!down_.ParseFromArray(message.data(), static_cast<int>(message.size())))
+      return absl::InternalError(StrCat("a message of ", message.size(), " bytes is no RelayDown"));
     news_.clear();
     for (v1::RelayEntry& entry : *down_.mutable_entries()) {
       news_.push_back({entry.request_id(), DecodeNews(std::move(entry))});
     }
     handlers_.on_news(news_);
-    StartRead(&down_);
+    return absl::OkStatus();
   }
-  void OnWriteDone(bool ok) override {
-    std::lock_guard lock(outbox_->mutex);
-    outbox_->writing = false;
-    outbox_->in_flight.Clear();
-    if (ok) outbox_->WriteIfIdle();
-  }
-  void OnDone(const grpc::Status& status) override {
+  void Closed(const absl::Status& why) {
     {
-      std::lock_guard lock(outbox_->mutex);
-      outbox_->closed = true;
+      std::lock_guard lock(mutex_);
+      closed_ = true;
     }
-    handlers_.on_closed(FromGrpc(status));
-    auto calls = calls_;
-    delete this;
-    calls->Done();
+    const WorkerWire::RelayHandlers handlers = std::exchange(handlers_, {});
+    handlers.on_closed(why);
   }
 
- private:
-  void EndHold() {
-    {
-      std::lock_guard lock(outbox_->mutex);
-      outbox_->closed = true;
-    }
-    RemoveHold();
-  }
-
-  RelayStub stub_;
+  std::shared_ptr<Http2Stream> stream_;  // set once, before anybody else has this object
+  WorkerWire::RelayHandlers handlers_;
   v1::RelayDown down_;         // read into again and again: its entries keep their memory
   std::vector<LegNews> news_;  // of down_; kept for its memory
-  WorkerWire::RelayHandlers handlers_;
-  std::shared_ptr<RelayOutbox> outbox_;
-  std::shared_ptr<grpc::ClientContext> context_;
-  std::shared_ptr<CallCount> calls_;
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::string> attaches_;
+  v1::RelayUp rest_;  // all other orders
+  bool closed_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<RelayCall> OpenRelayCall(const std::shared_ptr<grpc::ChannelInterface>& channel,
-                                         std::shared_ptr<grpc::ClientContext> context,
+std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where,
                                          WorkerWire::RelayHandlers handlers, std::shared_ptr<CallCount> calls) {
-  auto outbox = std::make_shared<RelayOutbox>();
-  new RelayReactor(channel, std::move(handlers), outbox, std::move(context),
-                   std::move(calls));  // deletes itself in OnDone
-  return outbox;
+  where.head.path = "/baton.v1.Worker/Relay";
+  auto orders = std::make_shared<RelayOrders>();
+  orders->Open(loop, std::move(where), std::move(handlers), std::move(calls));
+  return orders;
 }
 
 }  // namespace baton::router

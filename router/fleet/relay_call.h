@@ -1,5 +1,5 @@
-// A Relay stream of a gRPC wire: orders out, news in. What is ordered while a write is under way gathers and goes as
-// one message with the next.
+// The Relay stream of a wire: orders out, news in. What is ordered while a write is under way gathers and goes as one
+// message with the next.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,7 @@
 
 #include "router/fleet/grpc_calls.h"
 #include "router/fleet/worker_wire.h"
-
-namespace grpc {
-class ChannelInterface;
-class ClientContext;
-}  // namespace grpc
+#include "router/outbound/http2_stream.h"
 
 namespace baton::router {
 
@@ -27,12 +23,14 @@ class RelayCall {
   /// Replaces a renewal that has not been written yet.
   virtual void Renew(const std::vector<LegRenewal>& legs) = 0;
   virtual void Meet(const std::string& landing_address) = 0;
+  /// Ends the stream with CANCELLED, if nothing else has ended it; handlers.on_closed comes some time later.
+  virtual void Close() = 0;
 };
 
-/// Opens the stream on `context`, which ends it by TryCancel. `calls` counts it until handlers.on_closed has returned;
-/// the caller has added it there.
-std::shared_ptr<RelayCall> OpenRelayCall(const std::shared_ptr<grpc::ChannelInterface>& channel,
-                                         std::shared_ptr<grpc::ClientContext> context,
+/// Opens the stream on a connection that `loop` carries: `where` says to whom and with which metadata, the rest of the
+/// head is set here. The handlers are called on the loop. `calls` counts the stream until handlers.on_closed has
+/// returned; the caller has added it there.
+std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where,
                                          WorkerWire::RelayHandlers handlers, std::shared_ptr<CallCount> calls);
 
 }  // namespace baton::router

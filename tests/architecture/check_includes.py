@@ -61,12 +61,12 @@ ROOMS = {
     "router/dialect": set(),
     "router/discovery": {"", "outbound"},
     "router/events": {"", "fleet"},
-    "router/fleet": {"", "index", "policy"},
+    "router/fleet": {"", "index", "outbound", "policy"},
     "router/grpc": {"", "admission", "request"},
     "router/http": {"", "admission", "dialect", "events", "request"},
     "router/index": set(),
     "router/metrics": {"", "fleet", "telemetry"},
-    "router/outbound": set(),
+    "router/outbound": {""},
     "router/policy": {""},
     "router/request": {"", "admission", "dialect", "events", "fleet", "metrics", "policy", "telemetry"},
     "router/telemetry": {"", "outbound"},
@@ -85,6 +85,7 @@ VENDOR = [
     (re.compile(r"^(oneapi/)?dnnl"), ("kernels/cpu/",)),
     (re.compile(r"^boost/beast"), ("router/http/", "router/outbound/", "cli/http_client.cc", "load/client.")),
     (re.compile(r"^ares(_[a-z]+)?\.h$"), ("router/discovery/",)),
+    (re.compile(r"^nghttp2/"), ("router/outbound/",)),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 # Headers that may show generated messages: services and codecs.
