@@ -15,6 +15,16 @@ const Grammar kGrammars[] = {{GrammarKind::kRegex, "([0-9]{3}[-,])*[A-F]"},
                              {GrammarKind::kChoice, R"(["ABBA", "ABBALA", "ABE", "C0DE:123456789", "C0DE:123465789"])"},
                              {GrammarKind::kLark, "start: \"(\" (start | DIGIT)* \")\"\nDIGIT: /[0-9]/"}};
 
+/// A beam search that may need more blocks than a worker has is refused. Where roles change, it may come to any worker.
+bool BeamsFitAnywhere(const ClusterScenario& scenario, const router::TokenizedRequest& g) {
+  const auto fit = [&](int block, int blocks) {
+    const auto prompt = static_cast<int>(g.prompt.size()), shared = prompt / block;
+    const int whole = (prompt + g.sampling.max_tokens.value_or(0) + block - 1) / block, beams = g.sampling.n + 1;
+    return 1 + shared + beams * (whole - shared) <= blocks;
+  };
+  return fit(scenario.prefill_block, scenario.prefill_blocks) && fit(scenario.decode_block, scenario.decode_blocks);
+}
+
 }  // namespace
 
 router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario& scenario, Timeline& time,
@@ -45,7 +55,7 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
   }
   g.priority = static_cast<int32_t>(time.Below(3)) - 1;
   if (scenario.timeout_ms > 0 && time.Below(2) == 0) g.timeout = std::chrono::milliseconds(scenario.timeout_ms);
-  if (number % 7 == 5) {
+  if (number % 7 == 5 && (!scenario.roles_change() || BeamsFitAnywhere(scenario, g))) {
     g.sampling.use_beam_search = true;
     g.sampling.best_of = g.sampling.n + 1;
     g.sampling.length_penalty = 0.5f;

@@ -75,7 +75,7 @@ void WorkerNode::Run(engine::SteppedEngine& engine, worker::EventHub& hub) {
   host_gone_ = false;
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
   hub.SendState(v1::WorkerState::STATE_READY, "");
-  ticks_ = changes_ = 0;
+  ticks_ = 0;
   executing_ = step_posted_ = transfer_posted_ = grammars_posted_ = false;
   if (engine.grammars() != nullptr) engine.grammars()->OnReady([this] { Wake(); });
   if (plant_.plans()) {

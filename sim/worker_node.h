@@ -145,6 +145,7 @@ class WorkerNode : public Process {
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual std::string LandingAddress() const { return {}; }
   void OnDeath() override {
+    changes_ = 0;
     quiet_ = nullptr;
     engine_ = nullptr;
     loop_ = nullptr;

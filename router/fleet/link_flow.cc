@@ -62,10 +62,11 @@ void LinkFlow::Mismatch(const absl::Status& why, TimePoint now) {
   PauseFor(limits_.backoff_max, now);
 }
 
-void LinkFlow::Admitted(uint64_t session, TimePoint now) {
+void LinkFlow::Admitted(uint64_t session, std::string incarnation, TimePoint now) {
   if (state_ != State::kDialling) return;
   state_ = State::kServing;
   session_ = session;
+  incarnation_ = std::move(incarnation);
   failures_ = 0;
   steps_ = 0;
   predicted_step_ms_ = 0;
@@ -95,6 +96,11 @@ void LinkFlow::WatchAgain(const std::string& why) {
 
 void LinkFlow::Watched(uint64_t round, const WatchEvent& event, TimePoint now) {
   if (state_ != State::kServing || round != round_) return;
+  if (event.incarnation != incarnation_) {
+    return Lost(absl::UnavailableError(StrCat("incarnation ", event.incarnation, " answers, the session is with ",
+                                              incarnation_, ": the worker restarted or changed its role")),
+                now);
+  }
   heard_ = Listened(now);
   if (event.sequence_number != next_sequence_)
     return WatchAgain(StrCat("event ", event.sequence_number, " came, expected ", next_sequence_));

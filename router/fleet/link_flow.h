@@ -94,8 +94,9 @@ class LinkFlow {
   void Loading(const std::string& phase, double progress, TimePoint now);
   /// It may not serve here; `why` has both values.
   void Mismatch(const absl::Status& why, TimePoint now);
-  /// It may serve; `session` is a number that no connection had before.
-  void Admitted(uint64_t session, TimePoint now);
+  /// It may serve; `session` is a number that no connection had before. `incarnation` is what answered the handshake: a
+  /// session is with that one alone.
+  void Admitted(uint64_t session, std::string incarnation, TimePoint now);
   void Watched(uint64_t round, const WatchEvent& event, TimePoint now);
   void WatchClosed(uint64_t round, const absl::Status& why, TimePoint now);
   void RelayClosed(uint64_t session, const absl::Status& why, TimePoint now);
@@ -128,6 +129,7 @@ class LinkFlow {
   int32_t failures_ = 0;
 
   // ---- of the session
+  std::string incarnation_;
   uint64_t round_ = 0;  ///< counts up over all sessions
   uint64_t next_sequence_ = 1;
   uint64_t digest_ = 0;

@@ -161,7 +161,7 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
     }
     if (admitted.ok()) {
       facts_ = std::make_shared<const WorkerFacts>(std::move(answer.facts));
-      flow_.Admitted(NextSession(), now);
+      flow_.Admitted(NextSession(), facts_->incarnation, now);
     } else {
       flow_.Mismatch(admitted, now);
     }

@@ -12,6 +12,7 @@ namespace baton::router {
 namespace {
 
 using State = LinkFlow::State;
+constexpr const char* kWorker = "first";  // its incarnation
 constexpr TimePoint kStart{std::chrono::seconds(100)};
 
 Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
@@ -51,6 +52,7 @@ std::string Taken(LinkFlow& flow) {
 
 WatchEvent Event(WatchEvent::Kind kind, uint64_t number, std::vector<uint64_t> keys = {}, uint64_t digest = 0) {
   WatchEvent event;
+  event.incarnation = kWorker;
   event.kind = kind;
   event.sequence_number = number;
   event.keys = std::move(keys);
@@ -67,6 +69,11 @@ WatchEvent Load(uint64_t number, uint64_t steps, int32_t running, double predict
   return event;
 }
 
+WatchEvent OfAnother(WatchEvent event) {
+  event.incarnation = "second";
+  return event;
+}
+
 WatchEvent Drains(uint64_t number) {
   WatchEvent event = Event(WatchEvent::Kind::kState, number);
   event.state = LinkState::kDraining;
@@ -79,7 +86,7 @@ LinkFlow FlowIn(State state) {
   if (state != State::kIdle) flow.Start(kStart);
   if (state == State::kPausing) flow.Loading("weights", 0.5, kStart);
   if (state == State::kServing) {
-    flow.Admitted(7, kStart);
+    flow.Admitted(7, kWorker, kStart);
     flow.Watched(1, Event(WatchEvent::Kind::kSnapshot, 1), kStart);
   }
   if (state == State::kStopped) flow.Stop(absl::CancelledError("over"));
@@ -98,7 +105,7 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"other key, mine is fixed", [](LinkFlow& f) { f.KeyRefused(kGone, false, kStart); }},
     {"loading", [](LinkFlow& f) { f.Loading("weights", 0.5, kStart); }},
     {"mismatch", [](LinkFlow& f) { f.Mismatch(kGone, kStart); }},
-    {"admitted", [](LinkFlow& f) { f.Admitted(9, kStart); }},
+    {"admitted", [](LinkFlow& f) { f.Admitted(9, kWorker, kStart); }},
     {"stored", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3, 4}, 7), kStart); }},
     {"stored, digest differs", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3}, 4), kStart); }},
     {"removed", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kRemoved, 2, {3}, ~uint64_t{2}), kStart); }},
@@ -109,6 +116,9 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"an event twice", [](LinkFlow& f) { f.Watched(1, Load(1, 1, 0), kStart); }},
     {"load", [](LinkFlow& f) { f.Watched(1, Load(2, 1, 0), kStart); }},
     {"draining", [](LinkFlow& f) { f.Watched(1, Drains(2), kStart); }},
+    {"snapshot of another incarnation",
+     [](LinkFlow& f) { f.Watched(1, OfAnother(Event(WatchEvent::Kind::kSnapshot, 1)), kStart); }},
+    {"load of another incarnation", [](LinkFlow& f) { f.Watched(1, OfAnother(Load(2, 1, 0)), kStart); }},
     {"event of an older round", [](LinkFlow& f) { f.Watched(0, Load(2, 1, 0), kStart); }},
     {"watch closed", [](LinkFlow& f) { f.WatchClosed(1, kGone, kStart); }},
     {"older watch closed", [](LinkFlow& f) { f.WatchClosed(0, kGone, kStart); }},
@@ -137,6 +147,8 @@ an event is missing      | = | = | = | show ready, watch 2 | =
 an event twice           | = | = | = | show ready, watch 2 | =
 load                     | = | = | = | load | =
 draining                 | = | = | = | show draining | =
+snapshot of another incarnation | = | = | = | →Pausing show lost, end, arm +100 | =
+load of another incarnation | = | = | = | →Pausing show lost, end, arm +100 | =
 event of an older round  | = | = | = | = | =
 watch closed             | = | = | = | →Pausing show lost, end, arm +100 | =
 older watch closed       | = | = | = | = | =
@@ -166,7 +178,7 @@ TEST(LinkFlow, PausesDoubleToTheirLimitAndBeginAnewAfterASession) {
     EXPECT_EQ(Taken(flow), StrCat("show connecting, arm +", pause));
     flow.Timer(kStart);
   }
-  flow.Admitted(7, kStart);
+  flow.Admitted(7, kWorker, kStart);
   flow.RelayClosed(7, kGone, kStart);
   flow.TakeActions();
   flow.Timer(kStart);
