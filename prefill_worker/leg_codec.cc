@@ -34,7 +34,8 @@ class LegAnswer final : public JobEvents {
       const v1::RelayEntry entry = worker::EncodeOutput(output);
       v1::FirstToken& first = *reply.add_first();
       first.set_index(entry.index());
-      first.set_token_id(entry.token_ids(0));
+      first.set_nothing_allowed(entry.nothing_allowed());
+      if (entry.token_ids_size() > 0) first.set_token_id(entry.token_ids(0));
       first.set_rng_position(entry.position());
       if (entry.logprobs_size() > 0) *first.mutable_logprobs() = entry.logprobs(0);
       first.set_finish_reason(entry.finish_reason());

@@ -102,6 +102,7 @@ struct FirstToken {
   std::optional<PositionLogprobs> logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;
+  bool nothing_allowed = false;  ///< with kStop: no token was drawn, `token_id` means nothing
 };
 
 /// The last answer of a Prefill leg.
@@ -129,7 +130,8 @@ struct RelayNews {
   std::vector<PositionLogprobs> logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;
-  absl::Status error;  ///< with kError
+  bool nothing_allowed = false;  ///< with kStop: no token could be drawn
+  absl::Status error;            ///< with kError
   uint32_t retry_after_ms = 0;
   uint32_t queue_ms = 0;
   bool accepted = false;

@@ -30,7 +30,8 @@ std::string ScoresText(const std::vector<router::PositionLogprobs>& positions) {
 std::string EndText(const router::ChoiceFinish& finish) {
   return StrCat("end ", static_cast<int>(finish.reason),
                 finish.stop_token_id ? StrCat(" at ", *finish.stop_token_id) : "",
-                finish.stop_string ? StrCat(" at '", *finish.stop_string, "'") : "");
+                finish.stop_string ? StrCat(" at '", *finish.stop_string, "'") : "",
+                finish.nothing_allowed ? " nothing allowed" : "");
 }
 
 void ClientSink::CheckOpen() const {

@@ -27,8 +27,8 @@ std::string Answer::Text() const {
   for (const auto& t : tokens) text += ResultText(t);
   text += " prompt";
   for (const auto& t : prompt_logprobs) text += ResultText(t);
-  return absl::StrCat(text, " finish ", static_cast<int>(finish), " stop ", stop_token.value_or(-1), " ",
-                      error.ToString());
+  return absl::StrCat(text, " finish ", static_cast<int>(finish), " stop ", stop_token.value_or(-1),
+                      nothing_allowed ? " nothing allowed " : " ", error.ToString());
 }
 
 SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy)
@@ -108,6 +108,7 @@ void SteppedEngine::Collect(std::vector<SequenceOutput> outputs) {
     for (auto& t : o.prompt_logprobs) a.prompt_logprobs.push_back(std::move(t));
     a.finish = o.finish;
     a.stop_token = o.stop_token;
+    a.nothing_allowed = o.nothing_allowed;
     a.error = o.error;
     a.cached_tokens = o.cached_tokens;
     a.timings = o.timings;

@@ -19,6 +19,7 @@ struct Answer {
   std::vector<kernels::SampleResult> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<int32_t> stop_token;
+  bool nothing_allowed = false;
   absl::Status error;
   int32_t cached_tokens = 0;
   int32_t first_position = -1;  ///< of tokens[0]

@@ -137,6 +137,21 @@ inline constexpr const char* kEntry =
     "40ac02"                                                                  // stop_token_id 300
     "6a1b09000000000000f03f110000000000000040310000000000001040";             // timings
 
+/// A RelayEntry of a choice that ends since no token is allowed any more.
+inline constexpr const char* kNothingAllowedEntry =
+    "1801"                                                        // choice 1
+    "2003"                                                        // position 3
+    "3801"                                                        // finish: stop
+    "6a1b09000000000000f03f110000000000000040310000000000001040"  // timings
+    "7001";                                                       // nothing_allowed
+
+/// The last PrefillReply of a leg whose only choice may not even begin.
+inline constexpr const char* kNothingAllowedLeg =
+    "1206180328013801"  // first token of choice 0: rng_position 3, finish: stop, nothing_allowed
+    "1a00"              // usage
+    "2200"              // timings
+    "3801";             // last
+
 /// A RelayEntry that ends a choice with an error.
 inline constexpr const char* kErrorEntry =
     ""                                                             // choice 0

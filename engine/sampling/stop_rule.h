@@ -17,6 +17,7 @@ enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kHeld
 struct StopDecision {
   FinishReason reason = FinishReason::kNone;
   std::optional<int32_t> stop_token;  ///< the stop_token_ids entry that matched; none for eos, as vLLM reports it
+  bool nothing_allowed = false;       ///< with kStop: no token could be drawn (not DecideStop's to say)
 };
 
 /// Looks at the last of `output_len` generated tokens (those from before a migration count). In order: min_tokens not

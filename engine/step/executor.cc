@@ -218,7 +218,9 @@ bool Executor::MayDraw(Sequence& s, std::chrono::steady_clock::time_point until,
   } else if (mask->empty()) {
     result.no_token = NoToken::kMaskIsLate;
   } else if (!AnyTokenAllowed(*mask, s.sampling.allowed_token_ids, banned)) {
-    result.no_token = NoToken::kNothingAllowed;
+    const std::vector<int32_t>& eos = s.sampling.eos_token_ids;
+    const bool ended = !eos.empty() && AnyTokenAllowed(*mask, eos, {});
+    result.no_token = ended ? NoToken::kGrammarEnded : NoToken::kNothingAllowed;
   } else {
     row.grammar_mask = mask->data();
   }

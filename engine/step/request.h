@@ -71,9 +71,10 @@ struct SequenceOutput {
   std::vector<kernels::SampleResult> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<int32_t> stop_token;
-  absl::Status error;         ///< kError: DeadlineExceeded, ResourceExhausted, Internal …
-  int32_t cached_tokens = 0;  ///< prompt tokens that came from the prefix cache
-  Timings timings;            ///< set with the first token and with the end
+  bool nothing_allowed = false;  ///< with kStop: no token could be drawn
+  absl::Status error;            ///< kError: DeadlineExceeded, ResourceExhausted, Internal …
+  int32_t cached_tokens = 0;     ///< prompt tokens that came from the prefix cache
+  Timings timings;               ///< set with the first token and with the end
 };
 
 }  // namespace baton::engine

@@ -106,6 +106,7 @@ void Scheduler::State::EndWithoutToken(Sequence& s, const SequenceResult& result
   if (result.no_token == NoToken::kGrammarFailed)
     return EndChoice(*s.request, s.choice, FinishReason::kError, result.error, now);
   s.end.reason = FinishReason::kStop;
+  s.end.nothing_allowed = result.no_token == NoToken::kNothingAllowed;
   s.computed = s.length() - 1;  // no token came after what is computed
   FinishGenerating(s);
   Deliver(s, now);
@@ -175,6 +176,7 @@ void Scheduler::State::Deliver(Sequence& s, TimePoint now) {
   if (ends) {
     out.finish = s.end.reason;
     out.stop_token = s.end.stop_token;
+    out.nothing_allowed = s.end.nothing_allowed;
     choice.ended = true;
   }
   outputs.push_back(std::move(out));

@@ -57,6 +57,7 @@ struct StepPlan {
 enum class NoToken : uint8_t {
   kNone,
   kMaskIsLate,      ///< its rows are computed again when the mask is there
+  kGrammarEnded,    ///< its text may end here, and the rest is not allowed: the answer ends, before min_tokens too
   kNothingAllowed,  ///< by grammar, allowed_token_ids, bad_words and min_tokens together: the answer ends
   kGrammarFailed,   ///< `error` says why
 };

@@ -218,6 +218,7 @@ PrefillResult DecodePrefill(const v1::PrefillReply& reply) {
     if (f.has_logprobs()) first.logprobs = DecodeLogprobs(f.logprobs());
     first.finish = DecodeFinish(f.finish_reason());
     if (f.has_stop_token_id()) first.stop_token_id = f.stop_token_id();
+    first.nothing_allowed = f.nothing_allowed();
   }
   out.cached_tokens = static_cast<uint32_t>(std::max(0, reply.usage().cached_tokens()));
   out.timings.queue_prefill_ms = reply.timings().queue_prefill_ms();
@@ -243,6 +244,7 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
   for (const v1::PositionLogprobs& p : entry.logprobs()) out.logprobs.push_back(DecodeLogprobs(p));
   out.finish = DecodeFinish(entry.finish_reason());
   if (entry.has_stop_token_id()) out.stop_token_id = entry.stop_token_id();
+  out.nothing_allowed = entry.nothing_allowed();
   if (entry.has_error()) {
     out.error = absl::Status(static_cast<absl::StatusCode>(entry.error().code()), entry.error().message());
     out.retry_after_ms = entry.error().retry_after_ms();

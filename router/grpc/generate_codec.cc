@@ -82,6 +82,8 @@ void EncodeFinish(const ChoiceFinish& finish, v1::GenerateChunk* out) {
     out->set_stop_string(*finish.stop_string);
   } else if (finish.stop_token_id) {
     out->set_stop_token_id(*finish.stop_token_id);
+  } else if (finish.nothing_allowed) {
+    out->set_nothing_allowed(true);
   }
 }
 

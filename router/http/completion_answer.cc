@@ -272,8 +272,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   Choice& choice = choices_[prompt * n_ + finish.index];
   choice.ended = true;
   choice.part.finish = finish;
-  if (choice.reader)
-    TakeCalls(choice.part, choice.reader->Finish(finish.reason == FinishReason::kStop && !finish.stop_string));
+  if (choice.reader) TakeCalls(choice.part, choice.reader->Finish(EndedByModel(finish)));
   if (!request_.stream) return;
   Flush(choice, true);
   WriteHeldFinish(false);

@@ -34,7 +34,8 @@ inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), con
                                    given.unknown_fields.end());
     request->responses = std::move(given.responses);
     request->input.thinking_budget_is_a_wish = true;
-    if (!given.input.grammar_field.empty() && request->input.grammar_field.starts_with("response_format"))
+    const bool renamed = given.input.grammar_field != RequestInput().grammar_field;
+    if (renamed && request->input.grammar_field.starts_with("response_format"))
       request->input.grammar_field = given.input.grammar_field;  // as the client called it
     request->input.default_max_tokens.reset();
   }

@@ -181,7 +181,8 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w) {
 }
 
 /// {"type": "json_schema", "schema": …}
-MaybeError WriteFormat(const char* field, Element format, JsonWriter& w) {
+MaybeError WriteFormat(const char* field, Element format, JsonWriter& w, CompletionRequest& given) {
+  given.input.grammar_field = StrCat(field, ".schema");
   std::string_view type;
   Element schema;
   if (format["type"].get_string().get(type) || type != "json_schema" || format["schema"].get(schema))
@@ -191,14 +192,14 @@ MaybeError WriteFormat(const char* field, Element format, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteOutputConfig(Element config, JsonWriter& w) {
+MaybeError WriteOutputConfig(Element config, JsonWriter& w, CompletionRequest& given) {
   Element format;
   std::string_view effort;
   simdjson::dom::object object;
   if (config.get_object().get(object)) return json::WrongType("output_config", "an object", config);
   if (!object["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
   if (object["format"].get(format) || format.is_null()) return std::nullopt;
-  return WriteFormat("output_config.format", format, w);
+  return WriteFormat("output_config.format", format, w, given);
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
@@ -213,9 +214,9 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "thinking") {
     return WriteThinking(value, w);
   } else if (key == "output_config") {
-    return WriteOutputConfig(value, w);
+    return WriteOutputConfig(value, w, unknown);
   } else if (key == "output_format") {  // its older name
-    return WriteFormat("output_format", value, w);
+    return WriteFormat("output_format", value, w, unknown);
   } else if (!is_in(kElsewhere)) {
     json::PassOn(key, value, w, unknown);
   }

@@ -30,6 +30,7 @@ struct ResponsesPart {
   std::string previous_id;                         ///< "" = none
   bool store = true;                               ///< later requests may go on from this answer
   std::string echo;                                ///< members that the answer repeats
+  std::string input;                               ///< as it came: JSON, a text or items
 };
 
 /// What chat and text completions share.

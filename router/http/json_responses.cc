@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/foreign_text.h"
 #include "router/http/json_chat.h"
 #include "router/json_writer.h"
 
@@ -129,6 +130,7 @@ MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, Response
     return json::WrongType("input", "a string or an array of items", input);
   }
   if (messages.empty()) return BadRequest("`input` has no message.", "input");
+  part.input = simdjson::minify(input);
   if (!part.instructions.empty())
     JsonWriter(part.instructions_message)
         .BeginObject()
@@ -190,9 +192,21 @@ MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   return std::nullopt;
 }
 
+/// "auto" is truncate_prompt_tokens -1, as vLLM has it: the prompt's beginning goes, as far as it must.
+MaybeError WriteTruncation(Element value, JsonWriter& w) {
+  std::string how;
+  if (auto error = json::Read("truncation", value, how)) return error;
+  if (how == "auto") {
+    w.Field("truncate_prompt_tokens", -1);
+  } else if (how != "disabled") {
+    return BadRequest(StrCat("`truncation` must be auto or disabled, got ", Printable(how, 40), "."), "truncation");
+  }
+  return std::nullopt;
+}
+
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
   constexpr std::string_view kSame[] = {"user", "metadata", "service_tier"};
-  constexpr std::string_view kElsewhere[] = {"input", "truncation", "max_tool_calls", "stream_options"};
+  constexpr std::string_view kElsewhere[] = {"input", "max_tool_calls", "stream_options"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   ResponsesPart& part = *given.responses;
   if (key == "max_output_tokens") {
@@ -227,6 +241,8 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
     int64_t count = 0;
     if (!value.get_int64().get(count) && count > 0) w.Field("logprobs", true);
     w.Key(key).Raw(simdjson::minify(value));
+  } else if (key == "truncation") {
+    return WriteTruncation(value, w);
   } else if (is_in(kSame)) {
     w.Key(key).Raw(simdjson::minify(value));
   } else if (key == "conversation" || key == "prompt") {

@@ -13,7 +13,7 @@ std::string Event(std::string_view type, const std::string& json) {
 std::string StopMembers(const ChoiceFinish& finish, bool called) {
   const char* reason = finish.reason == FinishReason::kLength ? "max_tokens"
                        : finish.stop_string                   ? "stop_sequence"
-                       : called                               ? "tool_use"
+                       : called && EndedByModel(finish)       ? "tool_use"
                                                               : "end_turn";
   std::string out = StrCat(R"("stop_reason":")", reason, R"(","stop_sequence":)");
   if (finish.stop_string) {
@@ -21,6 +21,7 @@ std::string StopMembers(const ChoiceFinish& finish, bool called) {
   } else {
     out += "null";
   }
+  if (finish.nothing_allowed) out += StrCat(R"(,"stop_cause":")", kNothingAllowed, "\"");
   return out;
 }
 

@@ -72,7 +72,7 @@ const std::string& OllamaFormat::Piece(const ChoicePart& part, const AnswerTail&
 }
 
 std::string OllamaFormat::Finish(const ChoicePart&, const ChoiceFinish& finish, const AnswerTail&) {
-  reason_ = finish.reason == FinishReason::kLength ? "length" : "stop";
+  reason_ = finish.reason == FinishReason::kLength ? "length" : finish.nothing_allowed ? kNothingAllowed : "stop";
   if (calls_.empty()) return "";
   std::string out;
   JsonWriter w(out);

@@ -14,6 +14,7 @@
 #include "common/random_word.h"
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
+#include "router/http/not_served.h"
 #include "router/http/openai_call.h"
 #include "router/json_writer.h"
 #include "router/request/grammar_check.h"
@@ -30,25 +31,6 @@ ApiError NoSuchPath(const HttpRequest& request) {
   return ApiError{
       404, "invalid_request_error", "not_found", "",
       StrCat("No route for ", request.method, " ", request.path, ". The API is under /v1; GET / says more.")};
-}
-
-int HexDigit(char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                : -1;
-}
-
-// "org%2Fmodel" → "org/model"; what is no escape stays.
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
-    out.push_back(escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i]);
-    if (escape) i += 2;
-  }
-  return out;
 }
 
 // "application/json", with or without parameters. Absent is taken for it, and what `curl -d` says by itself, which a
@@ -84,22 +66,40 @@ std::vector<KeyUse> UsesOf(const ApiKeys& keys) {
 WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
 
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
-constexpr std::string_view kModelPrefix = "/v1/models/", kResponsePrefix = "/v1/responses/";
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// "/v1/responses/{response_id}/cancel" is the path of each response; only a model's name may have slashes.
+bool IsPathOf(std::string_view pattern, std::string_view path) {
+  const size_t open = pattern.find('{');
+  if (open == std::string_view::npos) return path == pattern;
+  const std::string_view before = pattern.substr(0, open), behind = pattern.substr(pattern.find('}') + 1);
+  if (path.size() < before.size() + behind.size() || !path.starts_with(before) || !path.ends_with(behind)) return false;
+  const std::string_view name = path.substr(before.size(), path.size() - before.size() - behind.size());
+  return before == kModelPrefix || (!name.empty() && name.find('/') == std::string_view::npos);
+}
+
+std::string_view HandledAs(std::string_view method) { return method == "HEAD" ? "GET" : method; }
 
 }  // namespace
 
 const OpenAiApp::Route OpenAiApp::kRoutes[] = {
     {"/", "GET", &OpenAiApp::Front, true, false},
     {"/v1/models", "GET", &OpenAiApp::Models, true, true},
+    {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true},
     {"/v1/chat/completions", "POST", &OpenAiApp::Chat, true, true},
     {"/v1/completions", "POST", &OpenAiApp::Text, true, true},
     {"/v1/messages", "POST", &OpenAiApp::Messages, true, true},
     {"/v1/messages/count_tokens", "POST", &OpenAiApp::CountTokens, true, true},
     {"/v1/responses", "POST", &OpenAiApp::Responses, true, true},
-    {"/v1/embeddings", "POST", &OpenAiApp::Embeddings, true, true},
+    {"/v1/responses/input_tokens", "POST", &OpenAiApp::InputTokens, true, true},
+    {"/v1/responses/{response_id}", "GET", &OpenAiApp::OneResponse, true, true},
+    {"/v1/responses/{response_id}", "DELETE", &OpenAiApp::ForgetResponse, true, true},
+    {"/v1/responses/{response_id}/input_items", "GET", &OpenAiApp::InputItems, true, true},
+    {"/v1/responses/{response_id}/cancel", "POST", &OpenAiApp::CancelResponse, true, true},
     {"/api/chat", "POST", &OpenAiApp::OllamaChat, true, true},
     {"/api/generate", "POST", &OpenAiApp::OllamaGenerate, true, true},
     {"/api/tags", "GET", &OpenAiApp::OllamaTags, true, true},
+    {"/api/ps", "GET", &OpenAiApp::OllamaRunning, true, true},
     {"/api/show", "POST", &OpenAiApp::OllamaShow, true, true},
     {"/api/version", "GET", &OpenAiApp::OllamaVersion, true, false},
     {"/tokenize", "POST", &OpenAiApp::Tokenize, true, true},
@@ -135,6 +135,7 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   call->id = ids_.GivenOrNew(call->request.Header("X-Request-Id"));
   call->headers = {{"X-Request-Id", call->id}};
   call->admin = admin;
+  call->api = ApiOf(call->request);
   if (const auto refusal = guard_.Refuses(call->request)) return call->Fail(*refusal);
   guard_.Allow(call->request, call->headers);
   if (call->request.method == "OPTIONS") return Preflight(call);
@@ -142,14 +143,14 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
 }
 
 const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
-  static constexpr Route kOneModel = {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true};
-  static constexpr Route kOneResponse = {"/v1/responses/{response_id}", "GET", &OpenAiApp::OneResponse, true, true};
-  static constexpr Route kForget = {"/v1/responses/{response_id}", "DELETE", &OpenAiApp::ForgetResponse, true, true};
+  const Route* of_path = nullptr;
   for (const Route& route : kRoutes) {
-    if (request.path == route.path) return &route;
+    const bool other = of_path != nullptr && std::string_view(route.path) != of_path->path;  // of a longer pattern
+    if (other || !IsPathOf(route.path, request.path)) continue;
+    if (of_path == nullptr) of_path = &route;
+    if (HandledAs(request.method) == route.method) return &route;
   }
-  if (request.path.starts_with(kResponsePrefix)) return request.method == "DELETE" ? &kForget : &kOneResponse;
-  return request.path.starts_with(kModelPrefix) ? &kOneModel : nullptr;
+  return of_path;
 }
 
 bool OpenAiApp::TakesBody(const HttpRequest& head) const {
@@ -160,24 +161,18 @@ bool OpenAiApp::TakesBody(const HttpRequest& head) const {
 
 void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   const HttpRequest& request = call->request;
-  const std::string method = request.method == "HEAD" ? "GET" : request.method;
   const Route* found = RouteOf(request);
   if (!found) {
-    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
-    return call->Fail(NoSuchPath(request));
+    const char* why = WhyNotServed(request.path);
+    const bool guarded = why != nullptr || request.path.starts_with("/v1/");
+    if (guarded && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
+    return call->Fail(why != nullptr ? NotServed(request, why) : NoSuchPath(request));
   }
   call->route = found->path;
   call->counted = found->counted;
-  if (method != found->method) {
-    ApiError error = NoSuchPath(request);
-    error.http_status = 405;
-    error.code = "method_not_allowed";
-    error.message = StrCat(request.path, " takes ", found->method, ", not ", request.method, ".");
-    call->headers.emplace_back("Allow", found->method);
-    return call->Fail(error);
-  }
+  if (HandledAs(request.method) != found->method) return WrongMethod(call);
   if (found->guarded && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
-  if (method == "POST") {
+  if (request.method == "POST") {
     if (!SaysJson(request)) {
       return call->Fail(BadRequest(StrCat("Unsupported Media Type: Only 'application/json' is allowed, got '",
                                           Printable(request.Header("Content-Type")),
@@ -187,21 +182,25 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   (this->*found->handler)(call);
 }
 
+void OpenAiApp::WrongMethod(const std::shared_ptr<Call>& call) {
+  std::vector<std::string> methods;
+  for (const Route& route : kRoutes) {
+    if (std::string_view(route.path) == call->route) methods.emplace_back(route.method);
+  }
+  ApiError error = NoSuchPath(call->request);
+  error.http_status = 405;
+  error.code = "method_not_allowed";
+  error.message =
+      StrCat(call->request.path, " takes ", absl::StrJoin(methods, " and "), ", not ", call->request.method, ".");
+  const bool reads = std::find(methods.begin(), methods.end(), "GET") != methods.end();
+  call->headers.emplace_back("Allow", StrCat(absl::StrJoin(methods, ", "), reads ? ", HEAD" : ""));
+  call->Fail(error);
+}
+
 void OpenAiApp::Preflight(const std::shared_ptr<Call>& call) {
   HttpResponse response{204};
   response.headers = guard_.Preflight(call->request);
   call->Respond(std::move(response));
-}
-
-std::string OpenAiApp::ModelCard(const std::string& name) const {
-  std::string out;
-  JsonWriter w(out);
-  w.BeginObject().Field("id", name).Field("object", "model").Field("created", started_).Field("owned_by", "baton");
-  w.Field("root", service_.services().model.name).NullField("parent");
-  const auto facts = service_.fleet().model_facts();
-  facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
-  w.Key("permission").BeginArray().EndArray().EndObject();
-  return out;
 }
 
 void OpenAiApp::Front(const std::shared_ptr<Call>& call) {
@@ -213,21 +212,6 @@ void OpenAiApp::Front(const std::shared_ptr<Call>& call) {
   w.EndArray().Field("api", "/v1").Field("chat", "/v1/chat/completions").Field("reference", "/openapi.json");
   w.Field("ready", "/ready").Field("metrics", "/metrics").EndObject();
   call->RespondJson(std::move(out));
-}
-
-void OpenAiApp::Models(const std::shared_ptr<Call>& call) {
-  const CallServices& s = service_.services();
-  std::vector<std::string> cards;
-  for (const std::string& name : PublicModelNames(s.config, s.model)) cards.push_back(ModelCard(name));
-  call->RespondJson(StrCat("{\"object\":\"list\",\"data\":[", absl::StrJoin(cards, ","), "]}"));
-}
-
-void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
-  const std::string name = PercentDecoded(call->request.path.substr(kModelPrefix.size()));
-  const CallServices& s = service_.services();
-  if (name.empty() || !ServesModel(s.config, s.model, name))
-    return call->Fail(ModelNotFound(name, PublicModelNames(s.config, s.model)));
-  call->RespondJson(ModelCard(name));
 }
 
 void OpenAiApp::Chat(const std::shared_ptr<Call>& call) { Parse(call, ParseChatRequest, "chatcmpl-"); }

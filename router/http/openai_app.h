@@ -44,7 +44,7 @@ class OpenAiApp {
     bool counted;  // in the HTTP metrics
   };
   static const Route kRoutes[];
-  /// Null: no such path.
+  /// That of its path and method; of another method if there is none for this one. Null: no such path.
   static const Route* RouteOf(const HttpRequest& request);
 
   void Front(const std::shared_ptr<Call>& call);
@@ -56,13 +56,17 @@ class OpenAiApp {
   void Messages(const std::shared_ptr<Call>& call);
   void CountTokens(const std::shared_ptr<Call>& call);
   void Responses(const std::shared_ptr<Call>& call);
+  // Of answers that are kept: kept_responses.cc.
   void OneResponse(const std::shared_ptr<Call>& call);
   void ForgetResponse(const std::shared_ptr<Call>& call);
-  void Embeddings(const std::shared_ptr<Call>& call);
+  void InputItems(const std::shared_ptr<Call>& call);
+  void CancelResponse(const std::shared_ptr<Call>& call);
+  void InputTokens(const std::shared_ptr<Call>& call);
   void OllamaChat(const std::shared_ptr<Call>& call);
   void OllamaGenerate(const std::shared_ptr<Call>& call);
   void OllamaTags(const std::shared_ptr<Call>& call);
   void OllamaShow(const std::shared_ptr<Call>& call);
+  void OllamaRunning(const std::shared_ptr<Call>& call);
   void OllamaVersion(const std::shared_ptr<Call>& call);
   void Tokenize(const std::shared_ptr<Call>& call);
   void Detokenize(const std::shared_ptr<Call>& call);
@@ -76,12 +80,15 @@ class OpenAiApp {
   void Preflight(const std::shared_ptr<Call>& call);
 
   void Dispatch(const std::shared_ptr<Call>& call);
+  void WrongMethod(const std::shared_ptr<Call>& call);
   using BodyParser = std::variant<CompletionRequest, ApiError> (*)(std::string_view body, const JsonLimits& limits);
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
   /// Puts the turns before a request of /v1/responses in front of it. `keep`: where its own go then.
   std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request, AnswerKeeper& keep);
+  /// Answers with {…"input_tokens":N}; `object`: of which kind it is, or empty.
+  void AnswerTokensOf(const std::shared_ptr<Call>& call, CompletionRequest request, std::string_view object);
   /// `keep` hears of the answer, for ResponsesFormat.
   static std::unique_ptr<AnswerFormat> MakeFormat(const CompletionRequest& request, AnswerHead head,
                                                   const Tokenizer& tokenizer, AnswerKeeper keep);
@@ -91,6 +98,7 @@ class OpenAiApp {
   KeyAccount* AccountOf(const Call& call) const;
   void TellOfUnknown(Call& call, const std::vector<std::string>& fields);
   std::string ModelCard(const std::string& name) const;
+  std::string AnthropicModelCard(const std::string& name) const;
 
   RequestService& service_;
   const ApiKeys& keys_;

@@ -31,8 +31,6 @@ struct OpenAiApp::Call {
     }
     return "other";
   }
-  /// What a path like "/v1/responses/{response_id}" names.
-  std::string LastOfPath() const { return request.path.substr(request.path.rfind('/') + 1); }
   void Answered(int status) const {
     if (counted) metrics->HttpDone(route, MethodLabel(), status, Seconds(clock->Now() - arrived));
   }

@@ -143,12 +143,14 @@ void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& f
     if (!head_.chat) w.NullField("stop_reason");
     return;
   }
-  const bool whole_call = called && finish->reason == FinishReason::kStop && !finish->stop_string;
+  const bool whole_call = called && EndedByModel(*finish);
   w.Field("finish_reason", whole_call ? "tool_calls" : FinishName(finish->reason)).Key("stop_reason");
   if (finish->stop_string) {
     w.String(*finish->stop_string);
   } else if (finish->stop_token_id) {
     w.Int(*finish->stop_token_id);
+  } else if (finish->nothing_allowed) {
+    w.String(kNothingAllowed);
   } else {
     w.Null();
   }

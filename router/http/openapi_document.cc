@@ -162,10 +162,17 @@ std::string Get(std::string_view path, std::string_view summary, std::string_vie
 }
 
 std::string OneResponse() {
-  return StrCat(R"("/v1/responses/{response_id}":{"parameters":[{"name":"response_id","in":"path","required":true,)",
-                R"("schema":{"type":"string"}}],"get":{"summary":"An earlier answer of /v1/responses",)",
+  constexpr std::string_view kId =
+      R"("parameters":[{"name":"response_id","in":"path","required":true,"schema":{"type":"string"}}])";
+  constexpr std::string_view kPage =
+      R"("parameters":[{"name":"order","in":"query","schema":{"enum":["asc","desc"]}},{"name":"limit","in":"query",)"
+      R"("schema":{"type":"integer","minimum":1,"maximum":100}},{"name":"after","in":"query","schema":{"type":"string"}}])";
+  return StrCat(R"("/v1/responses/{response_id}":{)", kId, R"(,"get":{"summary":"An earlier answer of /v1/responses",)",
                 Responses("The answer"), R"(},"delete":{"summary":"Forgets an earlier answer",)",
-                Responses("It is forgotten"), "}}");
+                Responses("It is forgotten"), R"(}},"/v1/responses/{response_id}/input_items":{)", kId,
+                R"(,"get":{"summary":"What an earlier answer was asked",)", kPage, ",", Responses("Its items"),
+                R"(}},"/v1/responses/{response_id}/cancel":{)", kId,
+                R"(,"post":{"summary":"An error: no answer is made in the background",)", Responses("Never"), "}}");
 }
 
 std::string PropertyText(const Property& property, bool required) {
@@ -205,10 +212,12 @@ std::string MakeDocument() {
       Post("/v1/messages", "Answer a chat in Anthropic's shape", "messages", {}, "OtherError"),
       Post("/v1/messages/count_tokens", "Tokens of a prompt in Anthropic's shape", "messages", {}, "OtherError"),
       Post("/v1/responses", "Answer items in OpenAI's newer shape", "input", {}),
+      Post("/v1/responses/input_tokens", "Tokens of a request of /v1/responses", "input", {}),
       OneResponse(),
       Post("/api/chat", "Answer a chat in Ollama's shape", "messages", {}, "OtherError"),
       Post("/api/generate", "Answer a prompt in Ollama's shape", "", {}, "OtherError"),
       Get("/api/tags", "Models served, in Ollama's shape"),
+      Get("/api/ps", "Models that are loaded, in Ollama's shape"),
       Post("/api/show", "What a model can do, in Ollama's shape", "model", {}, "OtherError"),
       Get("/api/version", "Version, in Ollama's shape"),
       Post("/tokenize", "Token ids of a prompt or chat", "", {kTokenizeOnly, kChatPrompt}),

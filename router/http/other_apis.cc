@@ -2,7 +2,6 @@
 // (json_messages.cc, json_responses.cc, json_ollama.cc), the answer gets a format of its own.
 #include <utility>
 
-#include "common/foreign_text.h"
 #include "common/str_cat.h"
 #include "router/http/messages_format.h"
 #include "router/http/ollama_format.h"
@@ -12,60 +11,14 @@
 #include "router/json_writer.h"
 
 namespace baton::router {
-namespace {
 
-std::string NoResponse(std::string_view id, size_t remembered_bytes) {
-  return StrCat("this router has no response ", Printable(id, 100),
-                ". Responses are kept in the memory of the router that gave them, ", remembered_bytes >> 20,
-                " MiB of them for each API key, until it restarts; nobody else's are found, nor those with \"store\": "
-                "false.");
-}
+void OpenAiApp::Messages(const std::shared_ptr<Call>& call) { Parse(call, ParseMessagesRequest, "msg_"); }
 
-}  // namespace
+void OpenAiApp::Responses(const std::shared_ptr<Call>& call) { Parse(call, ParseResponsesRequest, "resp_"); }
 
-void OpenAiApp::Messages(const std::shared_ptr<Call>& call) {
-  call->api = Api::kMessages;
-  Parse(call, ParseMessagesRequest, "msg_");
-}
+void OpenAiApp::OllamaChat(const std::shared_ptr<Call>& call) { Parse(call, ParseOllamaChat, "chat-"); }
 
-void OpenAiApp::Responses(const std::shared_ptr<Call>& call) {
-  call->api = Api::kResponses;
-  Parse(call, ParseResponsesRequest, "resp_");
-}
-
-void OpenAiApp::OneResponse(const std::shared_ptr<Call>& call) {
-  const std::string id = call->LastOfPath();
-  const auto kept = responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id);
-  if (!kept)
-    return call->Fail({404, "invalid_request_error", "response_not_found", "", NoResponse(id, kRememberedBytes)});
-  call->RespondJson(kept->answer);
-}
-
-void OpenAiApp::ForgetResponse(const std::shared_ptr<Call>& call) {
-  const std::string id = call->LastOfPath();
-  if (!responses_->Forget(keys_.SaltOf(KeyOf(call->request), ""), id))
-    return call->Fail({404, "invalid_request_error", "response_not_found", "", NoResponse(id, kRememberedBytes)});
-  std::string out;
-  JsonWriter(out).BeginObject().Field("id", id).Field("object", "response").Field("deleted", true).EndObject();
-  call->RespondJson(std::move(out));
-}
-
-void OpenAiApp::OllamaChat(const std::shared_ptr<Call>& call) {
-  call->api = Api::kOllamaChat;
-  Parse(call, ParseOllamaChat, "chat-");
-}
-
-void OpenAiApp::OllamaGenerate(const std::shared_ptr<Call>& call) {
-  call->api = Api::kOllamaGenerate;
-  Parse(call, ParseOllamaGenerate, "generate-");
-}
-
-void OpenAiApp::Embeddings(const std::shared_ptr<Call>& call) {
-  ApiError error = BadRequest("This server's model writes text; it makes no embeddings.", "", "unsupported_endpoint");
-  error.http_status = 501;
-  error.type = "not_implemented_error";
-  call->Fail(error);
-}
+void OpenAiApp::OllamaGenerate(const std::shared_ptr<Call>& call) { Parse(call, ParseOllamaGenerate, "generate-"); }
 
 std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& request, AnswerHead head,
                                                     const Tokenizer& tokenizer, AnswerKeeper keep) {
@@ -80,44 +33,28 @@ std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& req
   }
 }
 
-std::optional<ApiError> OpenAiApp::GoOn(const Call& call, const std::string& id, CompletionRequest& request,
-                                        AnswerKeeper& keep) {
-  const ResponsesPart& part = *request.responses;
-  const std::string owner = keys_.SaltOf(KeyOf(call.request), "");
-  std::string& messages = std::get<ChatPrompt>(request.prompts.front()).messages_json;
-  std::string turns = messages.substr(1, messages.size() - 2);
-  if (!part.previous_id.empty()) {
-    const auto before = responses_->Find(owner, part.previous_id);
-    if (!before) {
-      return ApiError{404, "invalid_request_error", "previous_response_not_found", "previous_response_id",
-                      StrCat("`previous_response_id`: ", NoResponse(part.previous_id, kRememberedBytes))};
-    }
-    turns = StrCat(before->messages, ",", turns);
-  }
-  messages = StrCat("[", part.instructions_message, part.instructions_message.empty() ? "" : ",", turns, "]");
-  if (part.store) {
-    keep = [memory = responses_, owner, id, turns = std::move(turns)](const std::string& message,
-                                                                      const std::string& answer) {
-      memory->Keep(owner, id, {StrCat(turns, ",", message), answer});
-    };
-  }
-  return std::nullopt;
+void OpenAiApp::CountTokens(const std::shared_ptr<Call>& call) {
+  auto parsed = ParseMessagesRequest(call->request.body, call->Limits(service_.services().config));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
+  AnswerTokensOf(call, std::get<CompletionRequest>(std::move(parsed)), "");
 }
 
-void OpenAiApp::CountTokens(const std::shared_ptr<Call>& call) {
+void OpenAiApp::AnswerTokensOf(const std::shared_ptr<Call>& call, CompletionRequest request, std::string_view object) {
   const CallServices& s = service_.services();
-  call->api = Api::kMessages;
-  auto parsed = ParseMessagesRequest(call->request.body, call->Limits(s.config));
-  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
-  CompletionRequest request = std::get<CompletionRequest>(std::move(parsed));
   if (!ServesModel(s.config, s.model, request.input.model))
     return call->Fail(ModelNotFound(request.input.model, PublicModelNames(s.config, s.model)));
   Prompt prompt = std::move(request.prompts.front());
+  if (const auto error = CheckNeedsNoText(s.model, prompt)) return call->Fail(*error);
   const size_t bytes = TextBytes(prompt);
   auto work = [&model = s.model, prompt = std::move(prompt)] { return TokenizePrompt(model, prompt); };
-  auto then = [call](std::variant<TokenizedPrompt, ApiError> result) {
+  auto then = [call, object](std::variant<TokenizedPrompt, ApiError> result) {
     if (auto* error = std::get_if<ApiError>(&result)) return call->Fail(*error);
-    call->RespondJson(StrCat("{\"input_tokens\":", std::get<TokenizedPrompt>(result).ids.size(), "}"));
+    std::string out;
+    JsonWriter w(out);
+    w.BeginObject();
+    if (!object.empty()) w.Field("object", object);
+    w.Field("input_tokens", static_cast<int64_t>(std::get<TokenizedPrompt>(result).ids.size())).EndObject();
+    call->RespondJson(std::move(out));
   };
   service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
 }
@@ -146,9 +83,27 @@ void OpenAiApp::OllamaTags(const std::shared_ptr<Call>& call) {
   call->RespondJson(std::move(out));
 }
 
+// What is loaded: all that there is, as soon as a worker is ready, and for good.
+void OpenAiApp::OllamaRunning(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  const auto facts = service_.fleet().model_facts();
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Key("models").BeginArray();
+  const bool loaded = service_.ReadinessNow().ready;
+  for (const std::string& name : loaded ? PublicModelNames(s.config, s.model) : std::vector<std::string>()) {
+    w.BeginObject().Field("name", name).Field("model", name).Field("size", int64_t{0}).Field("digest", "");
+    OllamaDetails(w);
+    w.Field("expires_at", "9999-12-31T23:59:59Z").Field("size_vram", int64_t{0});
+    if (facts) w.Field("context_length", facts->max_model_len);
+    w.EndObject();
+  }
+  w.EndArray().EndObject();
+  call->RespondJson(std::move(out));
+}
+
 void OpenAiApp::OllamaShow(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
-  call->api = Api::kOllamaChat;
   auto parsed = ParseShowRequest(call->request.body, call->Limits(s.config));
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   const std::string& name = std::get<std::string>(parsed);

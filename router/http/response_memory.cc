@@ -8,7 +8,7 @@ namespace {
 
 size_t SizeOf(const std::string& id, const ResponseMemory::Kept& kept) {
   constexpr size_t kBookkeeping = 256;  // bytes of an entry beside its texts
-  return 2 * id.size() + kept.messages.size() + kept.answer.size() + kBookkeeping;
+  return 2 * id.size() + kept.messages.size() + kept.answer.size() + kept.input.size() + kBookkeeping;
 }
 
 }  // namespace

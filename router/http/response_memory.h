@@ -20,6 +20,7 @@ class ResponseMemory {
   struct Kept {
     std::string messages;  ///< the conversation to its end: JSON objects with commas between them
     std::string answer;    ///< as it was given: a JSON object
+    std::string input;     ///< of its request: JSON, a text or items
   };
 
   /// `owner`: whose it is; nobody else finds it, or drives it out.

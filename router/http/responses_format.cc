@@ -36,7 +36,7 @@ std::string ResponsesFormat::Response(const char* status, const RequestUsage* us
     w.Null();
   }
   w.Key("incomplete_details");
-  cut_ ? w.Raw(R"({"reason":"max_output_tokens"})") : w.Null();
+  cut_ != nullptr ? w.Raw(StrCat(R"({"reason":")", cut_, R"("})")) : w.Null();
   w.Key("output").Raw(StrCat("[", absl::StrJoin(items_, ","), "]")).Key("usage");
   if (usage != nullptr) {
     w.BeginObject().Field("input_tokens", usage->prompt_tokens).Key("input_tokens_details").BeginObject();
@@ -202,7 +202,8 @@ const std::string& ResponsesFormat::Piece(const ChoicePart& part, const AnswerTa
 
 std::string ResponsesFormat::Finish(const ChoicePart&, const ChoiceFinish& finish, const AnswerTail&) {
   out_.clear();
-  cut_ = finish.reason == FinishReason::kLength;
+  if (finish.reason == FinishReason::kLength) cut_ = "max_output_tokens";
+  if (finish.nothing_allowed) cut_ = kNothingAllowed;
   if (open_ == Item::kNone && items_.empty()) Open(Item::kMessage);  // an answer of nothing is an empty message
   if (open_ == Item::kMessage && !new_logprobs_.empty()) Add("");    // of tokens behind the text: what ended it
   Close();
@@ -213,7 +214,8 @@ std::string ResponsesFormat::End(const AnswerTail& tail) {
   out_.clear();
   const std::string answer = Response(Status(), &tail.usage);
   KeepAnswer(answer);
-  Emit(cut_ ? "response.incomplete" : "response.completed", [&](JsonWriter& w) { w.Key("response").Raw(answer); });
+  Emit(cut_ != nullptr ? "response.incomplete" : "response.completed",
+       [&](JsonWriter& w) { w.Key("response").Raw(answer); });
   return out_;
 }
 

@@ -39,13 +39,14 @@ class ResponsesFormat final : public AnswerFormat {
   void Emit(std::string_view type, const std::function<void(JsonWriter&)>& members);
   std::string Response(const char* status, const RequestUsage* usage, const ApiError* error = nullptr) const;
   void KeepAnswer(const std::string& answer) const;
-  const char* Status() const { return cut_ ? "incomplete" : "completed"; }
+  const char* Status() const { return cut_ != nullptr ? "incomplete" : "completed"; }
 
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
   const std::string echo_;
   const AnswerKeeper keep_;
-  bool streams_ = false, cut_ = false;
+  bool streams_ = false;
+  const char* cut_ = nullptr;  ///< why the answer is incomplete
   int64_t sequence_ = 0;
   Item open_ = Item::kNone;
   CallPart call_;                                          ///< of an open call

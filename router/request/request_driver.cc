@@ -332,6 +332,8 @@ void RequestDriver::Do(EndChoice action) {
     const auto& asked = generation_.sampling.stop_token_ids;
     if (std::find(asked.begin(), asked.end(), *action.stop_token_id) != asked.end())
       finish.stop_token_id = action.stop_token_id;
+  } else {
+    finish.nothing_allowed = action.nothing_allowed;
   }
   sink_->OnChoiceEnd(finish);
   if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);

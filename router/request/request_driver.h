@@ -38,6 +38,7 @@ struct ChoiceFinish {
   FinishReason reason = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;  ///< when a token of the request's stop_token_ids ended it
   std::optional<std::string> stop_string;
+  bool nothing_allowed = false;  ///< grammar, allowed_token_ids, bad_words and min_tokens together left no token
 };
 
 struct RequestSummary {

@@ -178,7 +178,7 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     if (!std::exchange(leg_has_tokens_, true)) Arm(now);
   }
   if (news.finish == FinishReason::kNone) return;
-  End(news.index, news.finish, news.stop_token_id);
+  End({news.index, news.finish, news.stop_token_id, news.nothing_allowed});
   if (state_ != State::kDone && shared_leg_left_ && !choice.own_leg && !OthersOnSharedLeg(news.index))
     Send(worker_, CancelAttached{LegId(std::nullopt), choice.attach_gen, std::nullopt});
 }
@@ -308,9 +308,9 @@ void RequestFlow::LeaveSharedLeg(uint32_t index) {
   shared_leg_left_ = true;
 }
 
-void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id) {
-  choices_[index].ended = true;
-  (limits_.whole ? held_ : actions_).emplace_back(EndChoice{index, reason, stop_token_id});
+void RequestFlow::End(const EndChoice& end) {
+  choices_[end.index].ended = true;
+  (limits_.whole ? held_ : actions_).emplace_back(end);
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; })) {
     state_ = State::kDone;
     std::move(held_.begin(), held_.end(), std::back_inserter(actions_));
@@ -327,7 +327,7 @@ void RequestFlow::ChoiceStopped(uint32_t index) {
     LeaveSharedLeg(index);
   }
   if (state_ == State::kReserving || state_ == State::kPrefilling) CancelLegs();  // nothing follows Complete
-  End(index, FinishReason::kStop, std::nullopt);
+  End({index, FinishReason::kStop});
 }
 
 void RequestFlow::Consumed(uint32_t index, uint32_t tokens) {

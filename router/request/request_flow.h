@@ -83,6 +83,7 @@ struct EndChoice {
   uint32_t index = 0;
   FinishReason reason = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;
+  bool nothing_allowed = false;  ///< with kStop: no token could be drawn
 };
 /// Every choice has ended.
 struct Complete {};
@@ -198,7 +199,7 @@ class RequestFlow {
   bool OthersOnSharedLeg(uint32_t index) const;
   void LeaveSharedLeg(uint32_t index);
   void CancelLegs(bool asks_again = false);
-  void End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id);
+  void End(const EndChoice& end);
   void FailWith(Fail failure);
   void Arm(TimePoint now);
 

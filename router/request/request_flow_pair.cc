@@ -107,12 +107,14 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
 
 void RequestFlow::TakeFirst(FirstToken first) {
   if (first.index >= choices_.size() || choices_[first.index].ended) return;
+  const EndChoice end{first.index, first.finish, first.stop_token_id, first.nothing_allowed};
+  if (first.nothing_allowed) return End(end);
   choices_[first.index].output.push_back(first.token_id);
   std::vector<PositionLogprobs> logprobs;
   if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
   const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
   actions_.emplace_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token, prefill_});
-  if (first.finish != FinishReason::kNone) End(first.index, first.finish, first.stop_token_id);
+  if (first.finish != FinishReason::kNone) End(end);
 }
 
 void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) {

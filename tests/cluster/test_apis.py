@@ -191,6 +191,56 @@ class Responses(Apis, unittest.TestCase):
         self.assertEqual(self.post("/v1/responses", formed, status=400).json()["error"]["param"], "text.format.schema")
         self.assertEqual(self.post("/v1/embeddings", {"input": "x"}, status=501).json()["error"]["code"], "unsupported_endpoint")
 
+    def get(self, path, key="one", status=200):
+        reply = self.c.get(path, headers={"Authorization": f"Bearer {key}"})
+        self.assertEqual(reply.status, status, reply.body)
+        return reply.json()
+
+    def test_what_was_asked_is_listed(self):
+        text = self.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2}).json()["id"]
+        (item,) = self.get(f"/v1/responses/{text}/input_items")["data"]
+        self.assertEqual((item["type"], item["role"], item["content"]), ("message", "user", [{"type": "input_text", "text": "Hi"}]))
+        asked = [{"role": "user", "content": [{"type": "input_text", "text": "One"}]}, {"id": "msg_own", "role": "assistant", "content": "Two"},
+                 {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "c", "output": "3"},
+                 {"role": "user", "content": "Four"}]
+        several = self.post("/v1/responses", {"input": asked, "max_output_tokens": 2}).json()["id"]
+        path = f"/v1/responses/{several}/input_items"
+        whole = self.get(path + "?order=asc")
+        kinds = ["message", "message", "function_call", "function_call_output", "message"]
+        self.assertEqual([item["type"] for item in whole["data"]], kinds)
+        ids = [item["id"] for item in whole["data"]]
+        self.assertEqual((len(set(ids)), ids[1], whole["first_id"], whole["last_id"], whole["has_more"]), (5, "msg_own", ids[0], ids[-1], False))
+        self.assertEqual(whole["data"][1]["content"][0]["type"], "output_text")
+        self.assertEqual([item["id"] for item in self.get(path)["data"]], ids[::-1], "newest first, unless asked")
+        page = self.get(f"{path}?order=asc&limit=2&after={ids[0]}")
+        self.assertEqual(([item["id"] for item in page["data"]], page["has_more"]), (ids[1:3], True))
+        self.assertEqual(self.get(f"{path}?order=asc&after={ids[-1]}")["data"], [])
+        for query, field in (("order=up", "order"), ("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("after=none", "after")):
+            self.assertEqual(self.get(f"{path}?{query}", status=400)["error"]["param"], field)
+        for of, key in ((several, "two"), ("resp_none", "one")):
+            self.assertIn("64 MiB", self.get(f"/v1/responses/{of}/input_items", key=key, status=404)["error"]["message"])
+        self.assertIn("background", self.post(f"/v1/responses/{several}/cancel", {}, status=400).json()["error"]["message"])
+        self.post("/v1/responses/resp_none/cancel", {}, status=404)
+
+    def test_tokens_are_counted_as_an_answer_would_count_them(self):
+        tools = [{"type": "function", "name": "f", "parameters": WEATHER}]
+        first = self.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2}).json()["id"]
+        for body in ({"input": "Hi"}, {"input": GREETING, "instructions": "Be brief", "tools": tools}, {"input": "More", "previous_response_id": first}):
+            count = self.post("/v1/responses/input_tokens", body).json()
+            used = self.post("/v1/responses", {**body, "max_output_tokens": 1}).json()["usage"]["input_tokens"]
+            self.assertEqual(count, {"object": "response.input_tokens", "input_tokens": used})
+        self.post("/v1/responses/input_tokens", {}, status=400)
+        self.post("/v1/responses/input_tokens", {"input": "x", "previous_response_id": "resp_none"}, status=404)
+
+    def test_a_conversation_that_is_too_long_is_cut_where_that_is_asked_for(self):
+        long = {"input": "word " * 5000, "max_output_tokens": 4}
+        for fields in ({}, {"truncation": "disabled"}):
+            self.assertEqual(self.post("/v1/responses", {**long, **fields}, status=400).json()["error"]["code"], "context_length_exceeded")
+        cut = self.post("/v1/responses", {**long, "truncation": "auto"}).json()
+        self.assertEqual(cut["truncation"], "auto")
+        self.assertGreater(cut["usage"]["input_tokens"], 100)
+        self.assertEqual(self.post("/v1/responses", {"input": "x", "truncation": "some"}, status=400).json()["error"]["param"], "truncation")
+
 
 class Ollama(Apis, unittest.TestCase):
     def ask(self, path, **fields):
@@ -236,6 +286,9 @@ class Ollama(Apis, unittest.TestCase):
         self.assertIn(json.loads(formed["message"]["content"])["city"], ("Rome", "Oslo"))
         headers = {"Authorization": "Bearer one"}
         self.assertEqual([m["name"] for m in self.c.get("/api/tags", headers=headers).json()["models"]], [MODEL])
+        (running,) = self.c.get("/api/ps", headers=headers).json()["models"]
+        self.assertEqual(running["model"], MODEL)
+        self.assertGreater(running["context_length"], 0)
         self.assertEqual(self.post("/api/show", {}).json()["capabilities"], ["completion", "tools", "thinking"])
         self.assertIn("version", self.c.get("/api/version", headers=headers).json())
         self.assertIn("not", self.post("/api/chat", {"model": "none", "messages": GREETING}, status=404).json()["error"])

@@ -157,6 +157,14 @@ Place.model_validate_json(call.arguments)
 again = client.responses.create(model=sys.argv[2], input=[{"role": "user", "content": "Hello"}, call, {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}], max_output_tokens=5)
 assert again.output_text is not None
 assert client.responses.retrieve(first.id).to_dict() == first.to_dict()
+(asked,) = client.responses.input_items.list(first.id)
+assert asked.content[0].text == "Hello" and asked.role == "user", asked
+assert client.responses.input_tokens.count(input="Hello", model=sys.argv[2]).input_tokens == first.usage.input_tokens
+try:
+    client.responses.cancel(first.id)
+    raise SystemExit("an answer that is complete was cancelled")
+except openai.BadRequestError as e:
+    assert "background" in e.body["message"], e
 client.responses.delete(then.id)
 try:
     client.responses.retrieve(then.id)
@@ -175,6 +183,7 @@ ANTHROPIC = """
 import sys, anthropic
 client = anthropic.Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
 asked = dict(model=sys.argv[2], max_tokens=12, extra_body={"temperature": 0}, system="Be brief", messages=[{"role": "user", "content": "Hello"}])
+assert [m.id for m in client.models.list()] == [sys.argv[2]] and client.models.retrieve(sys.argv[2]).type == "model"
 whole = client.messages.create(**asked)
 assert whole.usage.output_tokens > 0 and whole.stop_reason in ("end_turn", "max_tokens"), whole
 with client.messages.stream(**asked) as stream:
@@ -210,6 +219,12 @@ import sys, ollama
 client = ollama.Client(host=sys.argv[1])
 assert [m.model for m in client.list().models] == [sys.argv[2]]
 assert "completion" in client.show(sys.argv[2]).capabilities
+assert [m.model for m in client.ps().models] == [sys.argv[2]]
+try:
+    client.embed(sys.argv[2], "Hello")
+    raise SystemExit("a model that writes text made an embedding")
+except ollama.ResponseError as e:
+    assert e.status_code == 501 and "no embeddings" in e.error, e
 options = {"temperature": 0, "num_predict": 12}
 messages = [{"role": "user", "content": "Hello"}]
 whole = client.chat(sys.argv[2], messages=messages, options=options)

@@ -31,5 +31,24 @@ TEST(RelayGolden, APrefillRequest) {
   EXPECT_EQ(order->lease, std::chrono::milliseconds(4000));
 }
 
+struct KeptReplies final : worker::PrefillSink {
+  void Send(v1::PrefillReply reply) override { replies.push_back(std::move(reply)); }
+  void Finish(const absl::Status& status) override { end = status; }
+  std::vector<v1::PrefillReply> replies;
+  absl::Status end = absl::InternalError("it has not ended");
+};
+
+TEST(RelayGolden, ALegWhoseChoiceMayNotEvenBegin) {
+  const auto sink = std::make_shared<KeptReplies>();
+  engine::SequenceOutput output;
+  output.position = 3;
+  output.finish = engine::FinishReason::kStop;
+  output.nothing_allowed = true;
+  MakeLegAnswer(sink)->OnEnd(absl::OkStatus(), false, {output});
+  EXPECT_TRUE(sink->end.ok());
+  ASSERT_EQ(sink->replies.size(), 1u);
+  EXPECT_EQ(Hex(sink->replies[0].SerializeAsString()), golden::kNothingAllowedLeg);
+}
+
 }  // namespace
 }  // namespace baton::prefill_worker

@@ -56,7 +56,7 @@ inline std::string Describe(const FlowAction& action) {
       return StrCat("prompt logprobs ", a.piece, a.last ? " last" : "");
     }
     std::string operator()(const EndChoice& a) const {
-      return StrCat("end c", a.index, " ", static_cast<int>(a.reason));
+      return StrCat("end c", a.index, " ", static_cast<int>(a.reason), a.nothing_allowed ? " nothing allowed" : "");
     }
     std::string operator()(const Complete&) const { return "complete"; }
     std::string operator()(const Fail& a) const {

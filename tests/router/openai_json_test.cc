@@ -138,6 +138,11 @@ TEST(OpenAiJson, TextChunks) {
   EXPECT_EQ(
       json.FinishChunk(0, {0, FinishReason::kStop, 7}, {}),
       Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":7}]})"));
+  EXPECT_EQ(
+      json.FinishChunk(0, {.reason = FinishReason::kStop, .nothing_allowed = true}, {}),
+      Event(
+          kText,
+          R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"nothing_allowed"}]})"));
 }
 
 TEST(OpenAiJson, ChatLogprobs) {

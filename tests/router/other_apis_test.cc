@@ -83,7 +83,11 @@ TEST(OtherApis, MessagesMayAskForASchema) {
     ASSERT_NE(r.input.sampling.grammar, nullptr) << fields;
     EXPECT_EQ(r.input.sampling.grammar->kind, GrammarKind::kJsonSchema);
     EXPECT_EQ(r.input.sampling.grammar->text, R"({"type":"object"})");
+    EXPECT_EQ(r.input.grammar_field,
+              fields.starts_with("\"output_config") ? "output_config.format.schema" : "output_format.schema");
   }
+  const char* chats = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"}}})";
+  EXPECT_EQ(Read(kBodies[0], chats).input.grammar_field, "response_format.json_schema.schema");
   EXPECT_EQ(Read(kBodies[0], R"("output_config":{"effort":"low"})").input.sampling.grammar, nullptr);
   const std::pair<const char*, const char*> wrong[] = {
       {R"("output_config":3)", "output_config"},

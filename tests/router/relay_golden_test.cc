@@ -6,6 +6,7 @@
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
+#include "router/grpc/generate_codec.h"
 #include "tests/hex.h"
 
 namespace baton::router {
@@ -95,6 +96,25 @@ TEST(RelayGolden, NewsOfAChoice) {
   EXPECT_EQ(news.timings->queue_prefill_ms, 1);
   EXPECT_EQ(news.timings->prefill_ms, 2);
   EXPECT_EQ(news.timings->decode_ms, 4);
+}
+
+TEST(RelayGolden, AChoiceThatEndsSinceNothingIsAllowed) {
+  v1::RelayEntry entry;
+  ASSERT_TRUE(entry.ParseFromString(Unhex(golden::kNothingAllowedEntry)));
+  const RelayNews news = DecodeNews(std::move(entry));
+  EXPECT_EQ(news.index, 1u);
+  EXPECT_TRUE(news.token_ids.empty());
+  EXPECT_EQ(news.finish, FinishReason::kStop);
+  EXPECT_TRUE(news.nothing_allowed);
+  v1::PrefillReply reply;
+  ASSERT_TRUE(reply.ParseFromString(Unhex(golden::kNothingAllowedLeg)));
+  const PrefillResult leg = DecodePrefill(reply);
+  ASSERT_EQ(leg.first.size(), 1u);
+  EXPECT_EQ(leg.first[0].finish, FinishReason::kStop);
+  EXPECT_TRUE(leg.first[0].nothing_allowed);
+  v1::GenerateChunk chunk;
+  EncodeFinish({.index = 1, .reason = FinishReason::kStop, .nothing_allowed = true}, &chunk);
+  EXPECT_EQ(Bytes(chunk), "100138016801") << "choice 1, finish: stop, nothing_allowed";
 }
 
 TEST(RelayGolden, AnErrorAndPromptScores) {

@@ -242,6 +242,14 @@ TEST(RequestFlowPair, AChoiceThatEndedWithItsFirstTokenIsNotDecoded) {
   EXPECT_EQ(Taken(flow), "admitted 0, emit c0 7, end c0 2, emit c1 9, attach w2 g1 @101 ticket e1 -7 +9");
 }
 
+TEST(RequestFlowPair, AChoiceThatMayNotEvenBeginHasNoToken) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  PrefillResult result = First({0}, FinishReason::kStop);
+  result.first[0].nothing_allowed = true;
+  flow.PrefillEnded(Key(1, 1), result, false, kStart);
+  EXPECT_EQ(Taken(flow), "admitted 0, cancel leg w2 1 e0, end c0 1 nothing allowed, complete");
+}
+
 TEST(RequestFlowPair, WhenEveryChoiceEndedTheTicketIsGivenBack) {
   RequestFlow flow = FlowIn(State::kPrefilling, 2);
   flow.PrefillEnded(Key(1, 1), First({7, 9}, FinishReason::kLength), false, kStart);

@@ -114,6 +114,14 @@ TEST(RequestFlow, OnlyATokenThatStoppedTheAnswerIsNoText) {
   }
 }
 
+TEST(RequestFlow, AChoiceWithoutAnAllowedTokenEndsAndSaysSo) {
+  RequestFlow flow = FlowIn(State::kStreaming);
+  RelayNews news = Tokens(1, 0, kPrompt + 2, {}, FinishReason::kStop);
+  news.nothing_allowed = true;
+  flow.News(news, kStart);
+  EXPECT_EQ(Taken(flow), "end c0 1 nothing allowed, complete");
+}
+
 TEST(RequestFlow, ANewRequestWaitsForAWorkerThatMayComeBackWithoutPayingForARetry) {
   RequestFlow flow = FlowIn(State::kPicking);
   flow.NoWorker(absl::UnavailableError("none"), 7, true, kStart);

@@ -133,12 +133,14 @@ TEST_F(RouterTest, EveryOperationOfTheOpenApiDocumentIsServed) {
   FakeWorker worker;
   Start({&worker});
   const Json api = Json::parse(Ask(port_, "GET", "/openapi.json").body);
-  EXPECT_EQ(api["paths"].size(), 23u);
+  EXPECT_EQ(api["paths"].size(), 27u);
   for (const auto& [path, operations] : api["paths"].items()) {
     if (operations.contains("get") && path.find('{') == std::string::npos) {
       EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
     }
-    if (operations.contains("post")) {
+    if (path.ends_with("/cancel")) {
+      EXPECT_EQ(Ask(port_, "POST", "/v1/responses/resp_none/cancel").status, 404);
+    } else if (operations.contains("post")) {
       EXPECT_EQ(Ask(port_, "POST", path, "[]").status, 400) << path << ": there, and the body is no object";
     }
     if (operations.contains("delete")) {

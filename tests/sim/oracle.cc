@@ -36,6 +36,7 @@ ChoiceView ViewOf(const router::TokenizedRequest& generation, router::ChoiceText
   } else if (news.stop_token_id && std::find(asked.begin(), asked.end(), *news.stop_token_id) != asked.end()) {
     finish.stop_token_id = news.stop_token_id;
   }
+  finish.nothing_allowed = news.nothing_allowed && !text.stopped();
   view.end = EndText(finish);
   return view;
 }
@@ -108,6 +109,7 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Tokenized
     output.tokens = answer.tokens;
     output.finish = answer.finish;
     output.stop_token = answer.stop_token;
+    output.nothing_allowed = answer.nothing_allowed;
     const router::RelayNews news = router::DecodeNews(worker::EncodeOutput(output));
     alone.choices[key.second] = ViewOf(generation, texts[key.second], news);
     std::string pieces;

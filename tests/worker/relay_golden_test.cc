@@ -88,6 +88,16 @@ TEST(RelayGolden, NewsOfAChoice) {
   EXPECT_EQ(Hex(EncodeOutput(out).SerializeAsString()), golden::kEntry);
 }
 
+TEST(RelayGolden, AChoiceThatEndsSinceNothingIsAllowed) {
+  engine::SequenceOutput out;
+  out.sequence_index = 1;
+  out.position = 3;
+  out.finish = engine::FinishReason::kStop;
+  out.nothing_allowed = true;
+  out.timings = {Milliseconds(1), Milliseconds(2), Milliseconds(7)};
+  EXPECT_EQ(Hex(EncodeOutput(out).SerializeAsString()), golden::kNothingAllowedEntry);
+}
+
 TEST(RelayGolden, AnErrorAndPromptScores) {
   engine::SequenceOutput out;
   out.position = 3;

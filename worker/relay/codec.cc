@@ -117,6 +117,7 @@ v1::RelayEntry EncodeOutput(const engine::SequenceOutput& output) {
   }
   entry.set_finish_reason(EncodeFinish(output.finish));
   if (output.stop_token) entry.set_stop_token_id(*output.stop_token);
+  entry.set_nothing_allowed(output.nothing_allowed);
   if (output.finish == engine::FinishReason::kError) *entry.mutable_error() = EncodeError(output.error, 0, 0);
   if (output.finish != engine::FinishReason::kNone) {
     v1::StageTimings& t = *entry.mutable_timings();

@@ -1,0 +1,121 @@
+"""A keyword of JSON Schema that is not followed is a 400 that names it, its place and the client's own field, wherever a schema can stand:
+one table of keywords and fields. What no grammar can be made of, of whatever kind, is answered within a second, too."""
+import json
+import time
+import unittest
+
+from harness import Cluster
+from thinking_model import thinking_model
+
+MODEL = "tiny-thinker"
+SAID = [{"role": "user", "content": "Hi"}]
+
+# keyword: (a schema around it, where it stands)
+KEYWORDS = {
+    "not": ({"not": {"type": "null"}}, "#/not"),
+    "if": ({"items": {"if": {"minimum": 3}}, "type": "array"}, "#/items/if"),
+    "then": ({"anyOf": [{"type": "null"}, {"then": {"type": "null"}}]}, "#/anyOf/1/then"),
+    "else": ({"allOf": [{"else": False}]}, "#/allOf/0/else"),
+    "contains": ({"properties": {"a b/c": {"contains": {"const": 1}}}}, "#/properties/a b~1c/contains"),
+    "minContains": ({"prefixItems": [{"minContains": 2}]}, "#/prefixItems/0/minContains"),
+    "maxContains": ({"oneOf": [{"maxContains": 2}]}, "#/oneOf/0/maxContains"),
+    "uniqueItems": ({"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+    "unevaluatedItems": ({"$defs": {"d": {"unevaluatedItems": False}}, "$ref": "#/$defs/d"}, "#/$defs/d/unevaluatedItems"),
+    "unevaluatedProperties": ({"additionalProperties": {"unevaluatedProperties": False}}, "#/additionalProperties/unevaluatedProperties"),
+    "propertyNames": ({"patternProperties": {"^x": {"propertyNames": {"maxLength": 3}}}}, "#/patternProperties/^x/propertyNames"),
+    "dependentRequired": ({"dependentRequired": {"a": ["b"]}}, "#/dependentRequired"),
+    "dependentSchemas": ({"properties": {"\u00fc": {"dependentSchemas": {"a": {}}}}}, "#/properties/\u00fc/dependentSchemas"),
+    "$dynamicRef": ({"properties": {"a": {"$dynamicRef": "#x"}}}, "#/properties/a/$dynamicRef"),
+}
+
+
+def in_object(schema, where):
+    """The same within an object, as functions need it."""
+    defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    return {"type": "object", "properties": {"w": inner}, **defs}, where if defs else where.replace("#", "#/properties/w", 1)
+
+
+def formed(schema):
+    return {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+
+
+def function(schema, **more):
+    return {"type": "function", "function": {"name": "f", "parameters": schema, **more}}
+
+
+CHAT = ("/v1/chat/completions", {"messages": SAID})
+TEXT = ("/v1/completions", {"prompt": "Hi"})
+RESPONSES = ("/v1/responses", {"input": "Hi"})
+MESSAGES = ("/v1/messages", {"messages": SAID, "max_tokens": 9})
+OLLAMA = ("/api/chat", {"messages": SAID})
+GENERATE = ("/api/generate", {"prompt": "Hi"})
+NAMED = {"type": "function", "function": {"name": "f"}}
+TAGS = lambda s: {"type": "structural_tag", "triggers": ["<"], "structures": [{"begin": "<f>", "schema": s, "end": "</f>"}]}
+
+# where a schema stands: (front end, its fields, how the error names the field)
+PLACES = {
+    "response_format": (CHAT, lambda s: {"response_format": formed(s)}, "response_format.json_schema.schema"),
+    "response_format of a text": (TEXT, lambda s: {"response_format": formed(s)}, "response_format.json_schema.schema"),
+    "guided_json": (TEXT, lambda s: {"guided_json": s}, "guided_json"),
+    "guided_json, as text": (CHAT, lambda s: {"guided_json": json.dumps(s)}, "guided_json"),
+    "structured_outputs.json": (CHAT, lambda s: {"structured_outputs": {"json": s}}, "structured_outputs.json"),
+    "structural tag": (CHAT, lambda s: {"response_format": TAGS(s)}, "response_format"),
+    "structured_outputs.structural_tag": (TEXT, lambda s: {"structured_outputs": {"structural_tag": TAGS(s)}}, "structured_outputs.structural_tag"),
+    "strict function": (CHAT, lambda s: {"tools": [function(s, strict=True)]}, "tools"),
+    "required function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": "required"}, "tools"),
+    "named function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": NAMED}, "tools"),
+    "text.format": (RESPONSES, lambda s: {"text": {"format": {"type": "json_schema", "name": "x", "schema": s}}}, "text.format.schema"),
+    "strict function of responses": (RESPONSES, lambda s: {"tools": [{"type": "function", "name": "f", "parameters": s, "strict": True}]}, "tools"),
+    "output_config.format": (MESSAGES, lambda s: {"output_config": {"format": {"type": "json_schema", "schema": s}}}, "output_config.format.schema"),
+    "output_format": (MESSAGES, lambda s: {"output_format": {"type": "json_schema", "schema": s}}, "output_format.schema"),
+    "strict tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s, "strict": True}]}, "tools"),
+    "any tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s}], "tool_choice": {"type": "any"}}, "tools"),
+    "format": (OLLAMA, lambda s: {"format": s}, "format"),
+    "format of a text": (GENERATE, lambda s: {"format": s}, "format"),
+    "options.guided_json": (GENERATE, lambda s: {"options": {"guided_json": s}}, "guided_json"),
+}
+
+
+def message_of(reply):
+    error = reply.json()["error"]
+    return error if isinstance(error, str) else error["message"]
+
+
+class SchemaFaults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.model = thinking_model(more=["<tool_call>"])
+        cls.c = Cluster(cls.model.__enter__()).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.c.__exit__(None, None, None)
+        cls.model.__exit__(None, None, None)
+
+    def test_every_keyword_in_every_place(self):
+        slowest = 0.0
+        for place, (front, fields, field) in PLACES.items():
+            for keyword, (schema, where) in KEYWORDS.items():
+                if field == "tools":
+                    schema, where = in_object(schema, where)
+                path, body = front
+                began = time.monotonic()
+                reply = self.c.post(path, {"model": MODEL, **body, **fields(schema)})
+                slowest = max(slowest, time.monotonic() - began)
+                with self.subTest(place=place, keyword=keyword):
+                    self.assertEqual(reply.status, 400, reply.body)
+                    self.assertIn(f"{where} is not supported", message_of(reply))
+                    self.assertIn(f"`{field}`", message_of(reply))
+                    if path in (CHAT[0], TEXT[0], RESPONSES[0]):
+                        self.assertEqual(reply.json()["error"]["param"], field)
+        print(f"\n    {len(PLACES)} places, {len(KEYWORDS)} keywords, the slowest answer after {slowest:.2f} s", flush=True)
+
+    def test_a_function_that_is_not_strict_may_have_any_schema(self):
+        for path, body, tools in ((*CHAT, [function(in_object(*KEYWORDS["not"])[0])]), (*MESSAGES, [{"name": "f", "input_schema": in_object(*KEYWORDS["not"])[0]}])):
+            reply = self.c.post(path, {"model": MODEL, **body, "tools": tools, "max_tokens": 2})
+            self.assertEqual(reply.status, 200, reply.body)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,92 @@
+// Paths and methods: what is not served says why, in the shape of its own API.
+#include <gmock/gmock.h>
+
+#include "router/http/not_served.h"
+#include "router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(RouterTest, AKnownPathThatIsNotServedSaysWhy) {
+  FakeWorker worker;
+  Start({&worker});
+  for (const char* path :
+       {"/v1/audio/speech", "/v1/audio/transcriptions", "/v1/images/generations", "/v1/files", "/v1/files/f-1/content",
+        "/v1/batches", "/v1/assistants", "/v1/threads/t/runs", "/v1/moderations", "/v1/fine_tuning/jobs",
+        "/v1/embeddings", "/v1/vector_stores", "/v1/rerank", "/v1/chat/completions/chatcmpl-1"}) {
+    for (const char* method : {"GET", "POST"}) {
+      const HttpReply reply = Ask(port_, method, path, method[0] == 'P' ? "{}" : "");
+      EXPECT_EQ(reply.status, 501) << path;
+      const Json error = Json::parse(reply.body)["error"];
+      EXPECT_EQ(error["code"], "unsupported_endpoint");
+      EXPECT_EQ(error["type"], "not_implemented_error");
+      EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(std::string(path) + " is not served: "));
+    }
+  }
+  for (const char* path : {"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/embed", "/api/embeddings"}) {
+    const HttpReply reply = Ask(port_, "POST", path, "{}");
+    EXPECT_EQ(reply.status, 501) << path;
+    EXPECT_THAT(Json::parse(reply.body)["error"].get<std::string>(), HasSubstr("is not served: "));
+  }
+  EXPECT_EQ(Ask(port_, "DELETE", "/api/delete").status, 501);
+  const HttpReply batches = Ask(port_, "POST", "/v1/messages/batches", "{}");
+  EXPECT_EQ(batches.status, 501);
+  EXPECT_EQ(Json::parse(batches.body)["type"], "error");
+  EXPECT_EQ(Ask(port_, "GET", "/v1/filesystem").status, 404) << "no API has such a path";
+}
+
+TEST_F(RouterTest, AWrongMethodIsToldWhichThereAreInTheShapeOfItsApi) {
+  FakeWorker worker;
+  Start({&worker});
+  const std::tuple<const char*, const char*, const char*> wrong[] = {
+      {"GET", "/v1/chat/completions", "POST"},        {"DELETE", "/v1/models", "GET, HEAD"},
+      {"POST", "/v1/models/tiny-llama", "GET, HEAD"}, {"POST", "/v1/responses/resp_1", "GET, DELETE, HEAD"},
+      {"GET", "/v1/responses/resp_1/cancel", "POST"}, {"POST", "/v1/responses/resp_1/input_items", "GET, HEAD"},
+      {"GET", "/v1/responses/input_tokens", "POST"}};
+  for (const auto& [method, path, allow] : wrong) {
+    const HttpReply reply = Ask(port_, method, path);
+    EXPECT_EQ(reply.status, 405) << path;
+    EXPECT_EQ(reply.headers.at("allow"), allow) << path;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "method_not_allowed");
+  }
+  const HttpReply ollama = Ask(port_, "GET", "/api/chat"), anthropic = Ask(port_, "GET", "/v1/messages");
+  EXPECT_THAT(Json::parse(ollama.body)["error"].get<std::string>(), HasSubstr("takes POST"));
+  EXPECT_EQ(ollama.headers.at("allow"), "POST");
+  EXPECT_EQ(Json::parse(anthropic.body)["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(Json::parse(anthropic.body)["type"], "error");
+}
+
+TEST_F(RouterTest, WithoutAKeyNoPathIsTalkedAbout) {
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key = {"secret"};
+  Start({&worker}, config);
+  for (const char* path : {"/v1/files", "/v1/messages/batches", "/api/pull", "/v1/nothing"})
+    EXPECT_EQ(Ask(port_, "GET", path).status, 401) << path;
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/messages/batches").body)["error"]["type"], "authentication_error");
+  EXPECT_EQ(Ask(port_, "GET", "/v1/files", "", {{"Authorization", "Bearer secret"}}).status, 501);
+}
+
+TEST_F(RouterTest, ModelsHaveAnthropicsShapeForItsClients) {
+  FakeWorker worker;
+  RouterConfig config;
+  config.served_model_name = {"first", "second"};
+  Start({&worker}, config);
+  const Headers anthropics = {{"anthropic-version", "2023-06-01"}};
+  const Json list = Json::parse(Ask(port_, "GET", "/v1/models", "", anthropics).body);
+  EXPECT_EQ(list["data"][0]["type"], "model");
+  EXPECT_EQ(list["data"][1]["display_name"], "second");
+  EXPECT_THAT(list["data"][1]["created_at"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..Z"));
+  EXPECT_EQ(list["first_id"], "first");
+  EXPECT_EQ(list["last_id"], "second");
+  EXPECT_EQ(list["has_more"], false);
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models/second", "", anthropics).body)["id"], "second");
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models/third", "", anthropics).body)["error"]["type"],
+            "not_found_error");
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["object"], "list");
+}
+
+}  // namespace
+}  // namespace baton::router
