@@ -275,7 +275,7 @@ class Ops {
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                                       const float* bias) {
     std::vector<uint16_t> rows = DequantizedBf16(weight);
-    return Pack(Tensor(rows.data(), DType::kBF16, {weight.n, weight.k}), bias);
+    return Pack(Tensor(rows.data(), DType::kBF16, {weight.n, weight.in_features()}), bias);
   }
   /// Packs weights [experts, N, K] (f32, bf16 or f16 host memory) and biases [experts, N] f32 (may be null).
   virtual absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) = 0;

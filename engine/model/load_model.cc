@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/foreign_text.h"
 #include "common/host_memory.h"
 #include "common/log.h"
 #include "common/status.h"
@@ -42,7 +43,11 @@ absl::StatusOr<Opened> Open(const ModelSource& source) {
     const std::string& config = source.config_directory.empty() ? source.path : source.config_directory;
     BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(config, source.config_overrides));
     if (!source.dummy_weights) {
-      BATON_ASSIGN_OR_RETURN(out.weights, OpenHfWeights(source.path, out.read.config));
+      BATON_ASSIGN_OR_RETURN(out.weights, OpenHfWeights(source.path, out.read.config, out.read.quantization));
+    } else if (out.read.quantization) {
+      return absl::InvalidArgumentError(StrCat(config,
+                                               ": random weights (--load-format dummy) are floats, quant_method ",
+                                               Quoted(out.read.quantization->method), " asks for codes"));
     }
   }
   if (source.dummy_weights) out.weights = MakeDummyWeights(out.read.config, source.dummy_seed);

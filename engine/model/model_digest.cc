@@ -40,11 +40,12 @@ std::string ModelDigest(std::string_view config_text, const ModelConfig& config,
   Add(state.get(), "baton model 1");
   Add(state.get(), config_text);
   for (const WeightRule& rule : WeightRules(config)) {
-    const StoredWeight stored = source.Stored(rule);
     Add(state.get(), HfName(config, rule));
-    Add(state.get(), stored.type);
-    Add(state.get(), ShapeText(rule.shape));
-    AddSamples(state.get(), stored.bytes);
+    for (const StoredWeight& stored : source.Stored(rule)) {
+      Add(state.get(), stored.type);
+      Add(state.get(), ShapeText(rule.shape));
+      AddSamples(state.get(), stored.bytes);
+    }
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);

@@ -6,14 +6,16 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/dtype.h"
 #include "common/gguf.h"
 #include "engine/model/config/model_config.h"
+#include "engine/model/config/quantization.h"
 #include "engine/model/weight_rules.h"
-#include "kernels/quantized/weight.h"
+#include "kernels/quantized/stored_codes.h"
 
 namespace baton::engine {
 
@@ -35,10 +37,16 @@ struct StoredWeight {
   absl::Span<const uint8_t> bytes;  ///< empty: made, not stored
 };
 
-/// Integer codes as kernels::QuantizedWeight has them: `group` neighbours of a row share a scale.
+/// Codes as kernels::QuantizedWeight has them: `group` neighbours of a row share a scale.
 struct CodeFormat {
-  int bits = 0, group = 0;
+  kernels::CodeKind kind = kernels::CodeKind::kInteger;
+  int bits = 0;
+  kernels::StoredCodes::Layout layout;
   bool operator==(const CodeFormat&) const = default;
+  /// Inputs that are kept of `columns`: those that fill up groups are among them.
+  int64_t Inputs(int64_t columns) const {
+    return layout.inputs.empty() ? columns : static_cast<int64_t>(layout.inputs.size());
+  }
 };
 
 /// Immutable after opening; any thread. Check a rule before anything else is asked about it.
@@ -58,17 +66,20 @@ class WeightSource {
   void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const {
     Read(WeightPart::Whole(rule), type, out, threads);
   }
-  /// The codes that the tensor is stored in, where a device could compute with them as they are; else none.
-  virtual std::optional<CodeFormat> Codes(const WeightRule&) const { return std::nullopt; }
-  /// The codes of a part whose columns are whole groups. Only where Codes has some.
+  /// The codes that a part is stored in, where a device could compute with them as they are; else none.
+  virtual std::optional<CodeFormat> Codes(const WeightPart&) const { return std::nullopt; }
+  /// The codes of a part. Only where Codes has some.
   virtual absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const;
-  virtual StoredWeight Stored(const WeightRule& rule) const = 0;
+  /// All that the weight is stored in: codes have scales beside them.
+  virtual std::vector<StoredWeight> Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;
 };
 
-/// The safetensors of an HF directory: model.safetensors.index.json and its shards, or one .safetensors file.
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config);
+/// The safetensors of an HF directory: model.safetensors.index.json and its shards, or one .safetensors file. Layers
+/// that have codes are read as `quantization` says.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config,
+                                                            const std::optional<Quantization>& quantization = {});
 
 /// The tensors of a GGUF file, dequantized to f32 or, rounded once, to bf16. Where the file has q and k rows in
 /// interleaved rope order (Family::gguf_pairs), they come back in rotate-half order.

@@ -76,18 +76,15 @@ DType LinearType(const WeightSource& source, const std::vector<WeightPart>& part
   return alike ? type : compute;
 }
 
-// The codes that a packed layer keeps: on a device, where all of its parts have them in one format and are cut between
-// groups. An embedding table is looked up as floats, as its copy that serves as the head is.
+// The codes that a packed layer keeps: on a device, where all of its parts have them in one format and with their
+// inputs in one order. An embedding table is looked up as floats, as its copy that serves as the head is.
 std::optional<CodeFormat> CodesKept(const WeightSource& source, const std::vector<WeightPart>& parts,
                                     const kernels::OpsTraits& traits) {
   if (!traits.device_panels || parts[0].rule.weight == Weight::kEmbedding) return std::nullopt;
-  const std::optional<CodeFormat> format = source.Codes(parts[0].rule);
+  std::optional<CodeFormat> format = source.Codes(parts[0]);
   if (!format) return std::nullopt;
-  const bool alike = std::ranges::all_of(parts, [&](const WeightPart& part) {
-    return source.Codes(part.rule) == format && part.first_column % format->group == 0 &&
-           part.columns % format->group == 0;
-  });
-  return alike ? format : std::nullopt;
+  const bool alike = std::ranges::all_of(parts, [&](const WeightPart& part) { return source.Codes(part) == format; });
+  return alike ? std::move(format) : std::nullopt;
 }
 
 // Norms lie one behind another, each from a 64-byte line on.
@@ -309,8 +306,10 @@ class WeightPlanner {
     const int64_t rows = RowsOf(parts), columns = parts[0].columns;
     int64_t& kind = KindOf(parts[0].rule.weight, out_.device);
     if (const std::optional<CodeFormat> codes = CodesKept(source_, parts, traits_)) {
-      kind += kernels::PackedCodeBytes(rows, columns, codes->bits, codes->group, bias);
-      return Scratch(3 * rows * columns);  // the file's blocks, the codes in bytes, and the device's layout of them
+      const int64_t inputs = codes->Inputs(columns);
+      kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, bias);
+      if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
+      return Scratch(3 * rows * inputs);  // the file's blocks, the codes in bytes, and the device's layout of them
     }
     const DType type = LinearType(source_, parts, traits_.compute);
     kind += kernels::PackedBytes(traits_, rows, columns, type, bias);

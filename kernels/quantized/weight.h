@@ -1,5 +1,5 @@
-// A group-quantized weight in host memory: what AWQ, GPTQ, GGUF Q4_0 (zero 8, group 32) and Q8_0 (stored + 128, zero
-// 128, group 32) have in common.
+// A group-quantized weight in host memory: what AWQ, GPTQ, FP8, GGUF Q4_0 (zero 8, group 32) and Q8_0 (stored + 128,
+// zero 128, group 32) have in common.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,25 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/float8.h"
 #include "common/half.h"
 
 namespace baton::kernels {
 
-/// value[n][k] = (codes[n][k] − zeros[n][k / group]) · scales[n][k / group].
+/// What a code stands for.
+enum class CodeKind : uint8_t { kInteger, kE4m3 };
+
+/// value[n][k] = (codes[n][k] − zeros[n][k / group]) · scales[n][k / group]; of e4m3 code · scale.
 struct QuantizedWeight {
   int bits = 4;                   ///< 4 or 8
   int n = 0, k = 0, group = 128;  ///< k a multiple of 8 and of group; group 32, a multiple of 64, or k
   std::vector<uint8_t> codes;     ///< [n, k], one code per byte, 0 … 2^bits − 1
-  std::vector<float> scales;      ///< [n, k / group], rounded to bf16
-  std::vector<uint16_t> zeros;    ///< [n, k / group], 0 … 2^bits (GPTQ reaches it)
+  std::vector<float> scales;      ///< [n, k / group]; of integers rounded to bf16
+  std::vector<uint16_t> zeros;    ///< [n, k / group], 0 … 2^bits (GPTQ reaches it); of e4m3 0
+  CodeKind kind = CodeKind::kInteger;
+  std::vector<int32_t> inputs{};  ///< [k] the column of x that input k multiplies, −1: none; empty: k itself
+  int x_columns = 0;              ///< of x, where there are `inputs`
+  int in_features() const { return inputs.empty() ? k : x_columns; }
 };
 
 /// Groups that the kernels take.
@@ -32,17 +40,24 @@ inline void CheckQuantized(const QuantizedWeight& w) {
                   w.zeros.size() == groups,
               w.codes.size(), " codes, ", w.scales.size(), " scales, ", w.zeros.size(), " zeros for ", w.n, " × ", w.k,
               " in groups of ", w.group);
+  BATON_CHECK(w.inputs.empty() || w.inputs.size() == static_cast<size_t>(w.k), w.inputs.size(), " inputs of ", w.k);
+  for (const int32_t input : w.inputs)
+    BATON_CHECK(input >= -1 && input < w.x_columns, "input ", input, " of ", w.x_columns);
 }
 
-/// [n, k] in bf16: what every kernel multiplies with, each value rounded once.
+/// [n, in_features] in bf16: what every kernel multiplies with, each value rounded once.
 inline std::vector<uint16_t> DequantizedBf16(const QuantizedWeight& w) {
   CheckQuantized(w);
-  std::vector<uint16_t> out(w.codes.size());
-  for (size_t i = 0; i < out.size(); ++i) {
-    const size_t column = i / static_cast<size_t>(w.k), g = column * static_cast<size_t>(w.k / w.group) +
-                                                            i % static_cast<size_t>(w.k) / static_cast<size_t>(w.group);
-    const float scale = FloatOfBf16(Bf16OfFloat(w.scales[g]));
-    out[i] = Bf16OfFloat(static_cast<float>(w.codes[i] - w.zeros[g]) * scale);
+  const auto k = static_cast<size_t>(w.k), columns = static_cast<size_t>(w.in_features());
+  std::vector<uint16_t> out(static_cast<size_t>(w.n) * columns);
+  for (size_t i = 0; i < w.codes.size(); ++i) {
+    const size_t row = i / k, input = i % k, g = row * static_cast<size_t>(w.k / w.group) + input / w.group;
+    const int64_t column = w.inputs.empty() ? static_cast<int64_t>(input) : w.inputs[input];
+    if (column < 0) continue;
+    const float value = w.kind == CodeKind::kE4m3
+                            ? FloatOfE4m3(w.codes[i]) * w.scales[g]
+                            : static_cast<float>(w.codes[i] - w.zeros[g]) * FloatOfBf16(Bf16OfFloat(w.scales[g]));
+    out[row * columns + static_cast<size_t>(column)] = Bf16OfFloat(value);
   }
   return out;
 }

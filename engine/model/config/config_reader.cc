@@ -56,6 +56,20 @@ absl::Status Override(const ConfigOverrides& overrides, nlohmann::json& config) 
 
 std::string ConfigPath(const std::string& directory) { return directory + "/config.json"; }
 
+// Older checkpoints say in a file of its own what they are quantized by: GPTQ's, or with AWQ's names of the fields.
+absl::Status AddOlderQuantization(const std::string& directory, nlohmann::json& config) {
+  if (config.contains("quantization_config")) return absl::OkStatus();
+  for (const char* name : {"quantize_config.json", "quant_config.json"}) {
+    absl::StatusOr<nlohmann::json> older = ReadJsonObject(StrCat(directory, "/", name), kMaxConfigBytes);
+    if (absl::IsNotFound(older.status())) continue;
+    BATON_RETURN_IF_ERROR(older.status());
+    if (!older->contains("quant_method")) (*older)["quant_method"] = older->contains("w_bit") ? "awq" : "gptq";
+    config["quantization_config"] = *std::move(older);
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 // What generation_config.json says beside config.json.
 absl::Status AddGenerationEos(const std::string& directory, ModelConfig& out) {
   const std::string generation = directory + "/generation_config.json";
@@ -87,13 +101,15 @@ absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::
   BATON_RETURN_IF_ERROR(in.status());
   SetSpecialTokens(in, out.config);
   BATON_RETURN_IF_ERROR(in.status());
+  BATON_ASSIGN_OR_RETURN(out.quantization, ParseQuantization(text, where));
   out.text = text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return out;
 }
 
 absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides) {
   const std::string path = ConfigPath(directory);
-  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonObject(path, kMaxConfigBytes));
+  BATON_ASSIGN_OR_RETURN(nlohmann::json json, ReadJsonObject(path, kMaxConfigBytes));
+  BATON_RETURN_IF_ERROR(AddOlderQuantization(directory, json));
   BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path, overrides));
   BATON_RETURN_IF_ERROR(AddGenerationEos(directory, out.config));
   return out;
@@ -111,6 +127,7 @@ absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOver
     return absl::InvalidArgumentError(
         StrCat(path, ": model_type ", Quoted(type), ", but ", file.name(), " is a model of ", Quoted(own_type)));
   }
+  json.erase("quantization_config");
   for (const char* key : {"norms_hold_offset", "attention_bias", "attention_out_bias", "tie_word_embeddings"}) {
     if (own.contains(key)) json[key] = own[key];
   }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/gguf.h"
 #include "engine/model/config/model_config.h"
+#include "engine/model/config/quantization.h"
 
 namespace baton::engine {
 
@@ -16,6 +17,7 @@ namespace baton::engine {
 struct ReadConfig {
   ModelConfig config;  ///< digest not yet set
   std::string text;
+  std::optional<Quantization> quantization;  ///< none: its weights are floats, or a GGUF file's
 };
 
 /// JSON objects whose fields stand over those of a config (--hf-overrides), the later ones over the earlier; null takes

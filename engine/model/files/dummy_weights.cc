@@ -39,8 +39,8 @@ class DummyWeights : public WeightSource {
   DummyWeights(const ModelConfig& config, uint64_t seed) : config_(config), seed_(seed) {}
   absl::Status Check(const WeightRule&) const override { return absl::OkStatus(); }
   DType NativeType(const WeightRule&) const override { return DType::kBF16; }
-  StoredWeight Stored(const WeightRule&) const override {
-    return {"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}};
+  std::vector<StoredWeight> Stored(const WeightRule&) const override {
+    return {{"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}}};
   }
   int64_t Unused(int64_t) const override { return 0; }
 

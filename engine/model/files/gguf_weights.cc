@@ -21,17 +21,17 @@ class GgufWeights : public WeightSource {
   absl::Status Check(const WeightRule& rule) const override;
   DType NativeType(const WeightRule& rule) const override;
   void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override;
-  std::optional<CodeFormat> Codes(const WeightRule& rule) const override {
-    switch (const GgmlType type = At(rule).type; type) {
-      case GgmlType::kQ4_0: return CodeFormat{4, static_cast<int>(GgmlBlockOf(type).elements)};
-      case GgmlType::kQ8_0: return CodeFormat{8, static_cast<int>(GgmlBlockOf(type).elements)};
-      default: return std::nullopt;
-    }
+  std::optional<CodeFormat> Codes(const WeightPart& part) const override {
+    const GgmlType type = At(part.rule).type;
+    if (type != GgmlType::kQ4_0 && type != GgmlType::kQ8_0) return std::nullopt;
+    const int64_t block = GgmlBlockOf(type).elements;
+    if (part.first_column % block != 0 || part.columns % block != 0) return std::nullopt;
+    return CodeFormat{.bits = type == GgmlType::kQ4_0 ? 4 : 8, .layout = {static_cast<int>(block), {}}};
   }
   absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override;
-  StoredWeight Stored(const WeightRule& rule) const override {
+  std::vector<StoredWeight> Stored(const WeightRule& rule) const override {
     const GgufTensor& tensor = At(rule);
-    return {GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)};
+    return {{GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)}};
   }
   int64_t Unused(int64_t used) const override {
     const int64_t config = file_->FindTensor("rope_freqs.weight") != nullptr ? 1 : 0;  // read with the metadata

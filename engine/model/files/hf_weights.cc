@@ -8,6 +8,7 @@
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "engine/model/config/json_fields.h"
+#include "engine/model/files/quantized_tensors.h"
 #include "engine/model/files/safetensors.h"
 #include "engine/model/weight_source.h"
 
@@ -27,61 +28,105 @@ constexpr Prefix kPrefixes[] = {
 
 class HfWeights : public WeightSource {
  public:
-  explicit HfWeights(const ModelConfig& config) : config_(config) {}
+  HfWeights(const ModelConfig& config, const std::optional<Quantization>& quantization)
+      : config_(config), quantization_(quantization) {}
   absl::Status OpenSharded(const std::string& directory);
   absl::Status OpenSingle(const std::string& path);
   absl::Status FindPrefix(const std::string& directory);
 
   absl::Status Check(const WeightRule& rule) const override;
-  DType NativeType(const WeightRule& rule) const override { return *DTypeOfSafetensors(At(rule).tensor->type); }
+  DType NativeType(const WeightRule& rule) const override {
+    return InCodes(rule) ? DType::kF32 : *DTypeOfSafetensors(At(rule).tensor->type);
+  }
   void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override {
-    const DType native = NativeType(rule);
-    const int64_t skipped = first * rule.columns() * static_cast<int64_t>(DTypeBytes(native));
-    ConvertElements(native, Stored(rule).bytes.data() + skipped, type, out, count * rule.columns());
+    ReadPart(WeightPart::Whole(rule), first, count, type, out);
   }
   // Touches the bytes of the part alone.
   void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const override {
     const DType native = NativeType(part.rule);
     const int64_t from_bytes = static_cast<int64_t>(DTypeBytes(native)),
-                  to_bytes = static_cast<int64_t>(DTypeBytes(type));
-    const uint8_t* data = Stored(part.rule).bytes.data();
+                  to_bytes = part.columns * static_cast<int64_t>(DTypeBytes(type));
+    const bool in_codes = InCodes(part.rule);
+    const kernels::StoredCodes codes = in_codes ? CodesOf(part.rule)->codes : kernels::StoredCodes{};
+    const uint8_t* const data = in_codes ? nullptr : At(part.rule).file->Bytes(*At(part.rule).tensor).data();
+    std::vector<float> values(in_codes ? static_cast<size_t>(part.columns) : 0);
     for (int64_t r = 0; r < count; ++r) {
-      const int64_t element = (part.first_row + first + r) * part.rule.columns() + part.first_column;
-      ConvertElements(native, data + element * from_bytes, type, static_cast<char*>(out) + r * part.columns * to_bytes,
-                      part.columns);
+      const int64_t row = part.first_row + first + r;
+      const uint8_t* from = data + (row * part.rule.columns() + part.first_column) * from_bytes;
+      if (in_codes) {
+        codes.ReadRow(row, part.first_column, part.columns, values.data());
+        from = reinterpret_cast<const uint8_t*>(values.data());
+      }
+      ConvertElements(native, from, type, static_cast<char*>(out) + r * to_bytes, part.columns);
     }
   }
-  StoredWeight Stored(const WeightRule& rule) const override {
-    const Place& place = At(rule);
-    return {place.tensor->type, place.file->Bytes(*place.tensor)};
+  std::optional<CodeFormat> Codes(const WeightPart& part) const override {
+    if (!InCodes(part.rule)) return std::nullopt;
+    const kernels::StoredCodes codes = CodesOf(part.rule)->codes;
+    auto layout = codes.LayoutOf(part.first_column, part.columns);
+    if (!layout) return std::nullopt;
+    return CodeFormat{codes.kind, codes.codes.bits, *std::move(layout)};
   }
-  int64_t Unused(int64_t used) const override { return static_cast<int64_t>(places_.size()) - used; }
+  absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override {
+    const kernels::StoredCodes codes = CodesOf(part.rule)->codes;
+    return codes.Take(part.first_row, part.rows, part.first_column, part.columns,
+                      *codes.LayoutOf(part.first_column, part.columns));
+  }
+  std::vector<StoredWeight> Stored(const WeightRule& rule) const override {
+    std::vector<StoredWeight> out;
+    for (const TensorPlace& place : PlacesOf(rule))
+      out.push_back({place.tensor->type, place.file->Bytes(*place.tensor)});
+    return out;
+  }
+  int64_t Unused(int64_t used) const override {
+    for (const WeightRule& rule : WeightRules(config_)) used += static_cast<int64_t>(PlacesOf(rule).size()) - 1;
+    return static_cast<int64_t>(places_.size()) - used;
+  }
 
  private:
-  struct Place {
-    const SafetensorsFile* file;
-    const SafeTensor* tensor;
-  };
   std::string NameOf(const WeightRule& rule) const {
     return StrCat(rule.weight == Weight::kLmHead ? prefix_.head : prefix_.body, HfName(config_, rule));
   }
-  const Place& At(const WeightRule& rule) const {
-    const auto it = places_.find(NameOf(rule));
-    BATON_CHECK(it != places_.end(), NameOf(rule), " was not checked");
-    return it->second;
+  // "model.layers.3.mlp.up_proj"
+  std::string LayerOf(const WeightRule& rule) const {
+    const std::string name = NameOf(rule);
+    return name.substr(0, name.rfind('.'));
+  }
+  const TensorPlace* Find(const std::string& name) const {
+    const auto it = places_.find(name);
+    return it == places_.end() ? nullptr : &it->second;
+  }
+  // A layer that has both is read as floats.
+  bool InCodes(const WeightRule& rule) const {
+    return quantization_ && rule.shape.size() == 2 && Find(NameOf(rule)) == nullptr &&
+           HasCodes(*quantization_, LayerOf(rule), [this](const std::string& name) { return Find(name); });
+  }
+  absl::StatusOr<LayerCodes> CodesOf(const WeightRule& rule) const {
+    return OpenCodes(*quantization_, LayerOf(rule), rule.rows(), rule.columns(),
+                     [this](const std::string& name) { return Find(name); });
+  }
+  std::vector<TensorPlace> PlacesOf(const WeightRule& rule) const {
+    return InCodes(rule) ? CodesOf(rule)->tensors : std::vector<TensorPlace>{At(rule)};
+  }
+  absl::Status CheckCodes(const WeightRule& rule) const;
+  const TensorPlace& At(const WeightRule& rule) const {
+    const TensorPlace* const place = Find(NameOf(rule));
+    BATON_CHECK(place != nullptr, NameOf(rule), " was not checked");
+    return *place;
   }
   absl::StatusOr<const SafetensorsFile*> OpenFile(const std::string& path);
 
   const ModelConfig config_;
+  const std::optional<Quantization> quantization_;
   Prefix prefix_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  absl::flat_hash_map<std::string, Place> places_;
+  absl::flat_hash_map<std::string, TensorPlace> places_;
 };
 
 absl::StatusOr<const SafetensorsFile*> HfWeights::OpenFile(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(path));
   for (const SafeTensor& tensor : file->tensors()) {
-    const auto [it, fresh] = places_.emplace(tensor.name, Place{file.get(), &tensor});
+    const auto [it, fresh] = places_.emplace(tensor.name, TensorPlace{file.get(), &tensor});
     if (fresh) continue;
     return absl::InvalidArgumentError(
         StrCat(path, ": ", Quoted(tensor.name), " is in ", it->second.file->name(), " too"));
@@ -129,17 +174,47 @@ absl::Status HfWeights::FindPrefix(const std::string& directory) {
       StrCat(directory, ": none of its ", places_.size(), " tensors is model.", embedding));
 }
 
+bool HasBias(const ModelConfig& config, Weight weight) {
+  switch (weight) {
+    case Weight::kQuery:
+    case Weight::kKey:
+    case Weight::kValue: return config.qkv_bias;
+    case Weight::kOutput: return config.o_bias;
+    default: return false;
+  }
+}
+
+// Some that write codes give every layer a bias: where the model has none, all of it is to be 0.
+absl::Status HfWeights::CheckCodes(const WeightRule& rule) const {
+  BATON_RETURN_IF_ERROR(CodesOf(rule).status());
+  const std::string name = LayerOf(rule) + ".bias";
+  const TensorPlace* const bias = Find(name);
+  if (bias == nullptr || HasBias(config_, rule.weight)) return absl::OkStatus();
+  const std::optional<DType> type = DTypeOfSafetensors(bias->tensor->type);
+  const absl::Span<const uint8_t> bytes = bias->file->Bytes(*bias->tensor);
+  std::vector<float> values(type ? bytes.size() / DTypeBytes(*type) : 0);
+  if (type) ConvertElements(*type, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
+  if (type && std::ranges::all_of(values, [](float x) { return x == 0.0f; })) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(bias->file->name(), ": ", name, " is not 0, the model has no bias there"));
+}
+
 absl::Status HfWeights::Check(const WeightRule& rule) const {
+  if (InCodes(rule)) return CheckCodes(rule);
   const std::string name = NameOf(rule);
-  const auto it = places_.find(name);
-  if (it == places_.end()) return absl::NotFoundError(StrCat("tensor ", name, " is missing"));
-  const SafeTensor& tensor = *it->second.tensor;
+  const TensorPlace* const place = Find(name);
+  if (place == nullptr) {
+    const bool codes = Find(LayerOf(rule) + ".qweight") != nullptr || Find(LayerOf(rule) + ".weight_packed") != nullptr;
+    return absl::NotFoundError(
+        StrCat("tensor ", name, " is missing",
+               codes ? ", its codes are there: the config has no quantization_config of them" : ""));
+  }
+  const SafeTensor& tensor = *place->tensor;
   if (tensor.shape != rule.shape) {
-    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has shape ",
-                                             ShapeText(tensor.shape), ", the config asks for ", ShapeText(rule.shape)));
+    return absl::InvalidArgumentError(StrCat(place->file->name(), ": ", name, " has shape ", ShapeText(tensor.shape),
+                                             ", the config asks for ", ShapeText(rule.shape)));
   }
   if (!DTypeOfSafetensors(tensor.type).has_value()) {
-    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has type ", Printable(tensor.type),
+    return absl::InvalidArgumentError(StrCat(place->file->name(), ": ", name, " has type ", Printable(tensor.type),
                                              " (F32, F16, BF16 are supported)"));
   }
   return absl::OkStatus();
@@ -160,8 +235,9 @@ absl::StatusOr<std::string> SingleFile(const std::string& directory) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config) {
-  auto weights = std::make_unique<HfWeights>(config);
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config,
+                                                            const std::optional<Quantization>& quantization) {
+  auto weights = std::make_unique<HfWeights>(config, quantization);
   std::error_code error;
   if (fs::exists(directory + "/" + kIndexName, error)) {
     BATON_RETURN_IF_ERROR(weights->OpenSharded(directory));

@@ -21,7 +21,7 @@ void CheckShapes(const Tensor& x, const PackedLinear& w, const Tensor& out) {
       ", ", out.cols(), "]");
 }
 
-bool FitsGemv(const Tensor& x) { return cuda::GemvFits(Int(x.rows()), Int(x.cols())); }
+bool FitsGemv(const Tensor& x, const PackedLinear& w) { return cuda::GemvFits(Int(x.rows()), Int(Packed(w).k())); }
 
 /// All but where x comes from.
 GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
@@ -31,7 +31,9 @@ GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
   p.store = store;
   p.m = Int(out.rows());
   p.n = Int(out.cols());
-  p.k = Int(w.in_features());
+  p.k = Int(w.k());
+  p.inputs = w.inputs();
+  p.x_columns = Int(w.in_features());
   return p;
 }
 void ReadRows(GemvParams& p, const Tensor& x) {
@@ -71,6 +73,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight
   return PackedWeight::Make(stream_, weights_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
+  if (!weight.inputs.empty()) ordered_inputs_ = std::max<int64_t>(ordered_inputs_, weight.k);
   return PackedWeight::Make(stream_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
@@ -83,25 +86,25 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
   const PackedWeight& w = Packed(weight);
   BATON_CHECK(x.dtype == DType::kBF16, "x in ", DTypeName(x.dtype));
   CheckShapes(x, w, out);
-  if (FitsGemv(x)) {  // the same bits as the GEMM
+  if (FitsGemv(x, weight)) {  // the same bits as the GEMM
     GemvParams p = GemvOf(w, out, StoreOf(out));
     ReadRows(p, x);
     return RunGemv<false>(stream_, w.format(), p);
   }
-  const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.in_features());
+  const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
+  const bf16* rows = Row<const bf16>(x);
+  int64_t row_stride = x.row_stride;
+  if (w.inputs() != nullptr) {
+    bf16* const ordered = ordered_.Room<bf16>(static_cast<size_t>(m) * static_cast<size_t>(k));
+    cuda::LaunchGatherColumns(stream_, {rows, w.inputs(), ordered, row_stride, m, k});
+    rows = ordered;
+    row_stride = k;
+  }
   WithOutput(out, [&]<typename Out>(Out* to) {
     if (w.format() != GemvWeight::kBf16) {
-      const cuda::QuantGemmParams<Out> p{Row<const bf16>(x),
-                                         static_cast<const px::U128*>(w.data()),
-                                         w.meta(),
-                                         w.bias(),
-                                         to,
-                                         x.row_stride,
-                                         out.row_stride,
-                                         m,
-                                         n,
-                                         k,
-                                         w.group()};
+      const cuda::QuantGemmParams<Out> p{
+          rows,     static_cast<const px::U128*>(w.data()), w.meta(), w.bias(), to, row_stride, out.row_stride, m, n, k,
+          w.group()};
       if (w.format() == GemvWeight::kInt4) return cuda::LaunchQuantGemm<4>(stream_, p, kOverlapped);
       return cuda::LaunchQuantGemm<8>(stream_, p, kOverlapped);
     }
@@ -124,7 +127,7 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
 
 void CudaOps::NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& weight,
                          const Tensor& normed, const Tensor& out) {
-  if (!FitsGemv(x)) return Ops::NormLinear(x, norm, norm_offset, eps, weight, normed, out);
+  if (!FitsGemv(x, weight)) return Ops::NormLinear(x, norm, norm_offset, eps, weight, normed, out);
   BATON_CHECK(x.dtype == DType::kF32, "x in ", DTypeName(x.dtype));
   CheckShapes(x, weight, out);
   GemvParams p = GemvOf(Packed(weight), out, StoreOf(out));
@@ -137,7 +140,7 @@ void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_off
                               const Tensor& out) {
   const PackedWeight& w = Packed(weight);
   const bool halves_fit = w.format() == GemvWeight::kBf16 || out.cols() % cuda::kGemvCols == 0;
-  if (!FitsGemv(x) || !halves_fit)
+  if (!FitsGemv(x, weight) || !halves_fit)
     return Ops::NormGatedLinear(x, norm, norm_offset, eps, weight, act, normed, gate_up, out);
   BATON_CHECK(x.dtype == DType::kF32 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
                   x.cols() == w.in_features() && x.rows() == out.rows(),
@@ -150,7 +153,7 @@ void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_off
 }
 
 void CudaOps::LinearAdd(const Tensor& x, const PackedLinear& weight, const Tensor& product, const Tensor& residual) {
-  if (!FitsGemv(x)) return Ops::LinearAdd(x, weight, product, residual);
+  if (!FitsGemv(x, weight)) return Ops::LinearAdd(x, weight, product, residual);
   BATON_CHECK(x.dtype == DType::kBF16 && residual.dtype == DType::kF32, "x in ", DTypeName(x.dtype), ", residual in ",
               DTypeName(residual.dtype));
   CheckShapes(x, weight, residual);

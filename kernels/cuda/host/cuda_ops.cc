@@ -20,6 +20,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       partial_o_(stream_),
       partial_ml_(stream_),
       sample_(stream_),
+      ordered_(stream_),
       ones_(std::move(ones)) {
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);

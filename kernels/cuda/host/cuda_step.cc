@@ -84,6 +84,10 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
   }
   for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
   BATON_RETURN_IF_ERROR(sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling"));
+  if (ordered_inputs_ > 0) {
+    BATON_RETURN_IF_ERROR(ordered_.Reserve(static_cast<size_t>(limits.rows * ordered_inputs_) * sizeof(bf16),
+                                           "inputs in the order of a weight's"));
+  }
   limits_ = limits;
   return absl::OkStatus();
 }

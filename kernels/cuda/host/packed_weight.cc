@@ -42,7 +42,7 @@ absl::Status Wait(gpu::Stream& stream) {
 }  // namespace
 
 PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight)
-    : stream_(stream), format_(format), n_(n), k_(k), weight_(std::move(weight)) {}
+    : stream_(stream), format_(format), n_(n), k_(k), in_features_(k), weight_(std::move(weight)) {}
 
 absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
                                                                           const kernels::Tensor& weight,
@@ -75,6 +75,11 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, format, weight.n, weight.k, std::move(room)));
   packed->group_ = weight.group;
   BATON_ASSIGN_OR_RETURN(packed->meta_, Upload(stream, layout.meta.data(), meta_bytes, "a weight's scales"));
+  if (!weight.inputs.empty()) {
+    packed->in_features_ = weight.in_features();
+    BATON_ASSIGN_OR_RETURN(packed->inputs_, Upload(stream, weight.inputs.data(), weight.inputs.size() * sizeof(int32_t),
+                                                   "the order of a weight's inputs"));
+  }
   stream.Upload(packed->weight_.data(), layout.words.data(), bytes);
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(weight.n) * sizeof(float), "a bias"));
   BATON_RETURN_IF_ERROR(Wait(stream));

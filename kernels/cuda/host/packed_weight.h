@@ -24,10 +24,15 @@ class PackedWeight final : public kernels::PackedLinear {
                                                                      const float* bias);
 
   int64_t out_features() const override { return n_; }
-  int64_t in_features() const override { return k_; }
+  int64_t in_features() const override { return in_features_; }
   size_t bytes() const override {
-    return weight_.bytes() + (meta_ != nullptr ? meta_->bytes() : 0) + (bias_ != nullptr ? bias_->bytes() : 0);
+    size_t bytes = weight_.bytes();
+    for (const auto& memory : {&meta_, &inputs_, &bias_}) bytes += *memory != nullptr ? (*memory)->bytes() : 0;
+    return bytes;
   }
+  int64_t k() const { return k_; }  ///< inputs that are kept: in_features(), or those of inputs()
+  /// [k] the column of x that input k multiplies, −1: none. Null: k itself.
+  const int32_t* inputs() const { return inputs_ != nullptr ? static_cast<const int32_t*>(inputs_->data()) : nullptr; }
   GemvWeight format() const { return format_; }
   const void* data() const { return weight_.data(); }
   int64_t row_stride() const { return row_stride_; }  ///< elements; bf16 only
@@ -39,10 +44,10 @@ class PackedWeight final : public kernels::PackedLinear {
   PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight);
   gpu::Stream& stream_;
   GemvWeight format_;
-  int64_t n_, k_, row_stride_ = 0;
+  int64_t n_, k_, in_features_, row_stride_ = 0;
   int group_ = 0;
   gpu::Memory weight_;
-  std::unique_ptr<gpu::Memory> meta_, bias_;
+  std::unique_ptr<gpu::Memory> meta_, inputs_, bias_;
 };
 
 /// [experts][n rounded up to kGemmPadN, k rounded up to kGemmPadK] bf16, zero beyond n and k; biases [experts, n].

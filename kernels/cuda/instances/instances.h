@@ -21,6 +21,7 @@
 #include "kernels/cuda/rows/add_rows.cuh"
 #include "kernels/cuda/rows/begin_units.cuh"
 #include "kernels/cuda/rows/embedding.cuh"
+#include "kernels/cuda/rows/gather_columns.cuh"
 #include "kernels/cuda/rows/gather_rows.cuh"
 #include "kernels/cuda/rows/rmsnorm.cuh"
 #include "kernels/cuda/rows/rope_kv_write.cuh"

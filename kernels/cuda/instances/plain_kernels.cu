@@ -14,6 +14,7 @@ extern void (*const kMergeStateLauncher)(gpu::Stream&, const MergeStateParams&, 
 extern void (*const kMoeRouteLauncher)(gpu::Stream&, const MoeRouteParams&, bool) = &LaunchMoeRoute;
 extern void (*const kMoeListsLauncher)(gpu::Stream&, const MoeListParams&, bool) = &LaunchMoeLists;
 extern void (*const kMoeCombineLauncher)(gpu::Stream&, const MoeCombineParams&, bool) = &LaunchMoeCombine;
+extern void (*const kGatherColumnsLauncher)(gpu::Stream&, const GatherColumnsParams&) = &LaunchGatherColumns;
 extern void (*const kGatherRowsLauncher)(gpu::Stream&, const GatherRowsParams&) = &LaunchGatherRows;
 extern void (*const kSoftCapLauncher)(gpu::Stream&, const SoftCapParams&) = &LaunchSoftCap;
 extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) = &LaunchCopyBlocks;

@@ -35,7 +35,9 @@ struct GemvParams {
   int64_t w_stride = 0;             ///< bf16
   const QuantMeta* meta = nullptr;  ///< quantized
   int group = 0;
-  const float* bias = nullptr;  ///< [rows of w] or null
+  const int32_t* inputs = nullptr;  ///< quantized: [k] the column of x of input k, −1: none; null: k itself
+  int x_columns = 0;                ///< of residual, where there are `inputs`
+  const float* bias = nullptr;      ///< [rows of w] or null
   void* out = nullptr;
   int64_t out_stride = 0;
   int m = 0, n = 0, k = 0;  ///< gated: w has 2n rows, gate then up (quantized: n a multiple of 16), k as the GEMM's
@@ -129,23 +131,43 @@ PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile,
 }
 
 /// x to shared memory, zeroes between k and the pitch's steps. All threads; the caller's barrier follows.
+template <bool kQuantized>
 PX_DEVICE void StageGemvRows(px::bf16* x, const GemvParams& p) {
   const int pitch = GemvPitch(p.k), chunks = (pitch - 8) / 8;
   for (int i = px::ThreadX(); i < p.m * chunks; i += kGemvThreads) {
     const int row = i / chunks, c = i % chunks * 8;
-    const px::U128 v =
-        c < p.k ? px::Load(reinterpret_cast<const px::U128*>(p.x + row * p.x_stride + c)) : px::U128{{0, 0, 0, 0}};
+    const px::bf16* from = p.x + row * p.x_stride;
+    px::U128 v{{0, 0, 0, 0}};
+    if (kQuantized && p.inputs != nullptr) {
+      PX_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        const int column = c < p.k ? px::Load(p.inputs + c + j) : -1;
+        if (column >= 0) v.w[j / 2] |= static_cast<uint32_t>(px::Load(from + column).bits) << (j % 2 * 16);
+      }
+    } else if (c < p.k) {
+      v = px::Load(reinterpret_cast<const px::U128*>(from + c));
+    }
     px::StoreShared(reinterpret_cast<px::U128*>(x + row * pitch + c), v);
   }
 }
 
+/// Element `c` of a row of the residual, normalized.
+PX_DEVICE float NormedInput(const GemvParams& p, const float* row, float scale, int c) {
+  const int column = px::Load(p.inputs + c);
+  if (column < 0) return 0.0f;
+  return px::Mul(px::Mul(px::Load(row + column), scale), px::Load(p.norm_weight + column) + p.norm_offset);
+}
+
 /// RMSNorm of the residual to shared memory by the bits of rmsnorm.cuh: its 256 threads are played by ours.
+template <bool kQuantized>
 PX_DEVICE void StageNormedRows(px::bf16* x, float (&squares)[kGemvMaxRows][kNormWarps], const GemvParams& p) {
   const int lane = px::Lane(), pitch = GemvPitch(p.k), chunks = (pitch - 8) / 8;
+  const bool ordered = kQuantized && p.inputs != nullptr;
+  const int columns = ordered ? p.x_columns : p.k;
   for (int i = px::WarpIndex(); i < p.m * kNormWarps; i += kGemvWarps) {
     const int row = i / kNormWarps, warp = i % kNormWarps;
     float sum = 0.0f;
-    for (int c = (warp * 32 + lane) * 4; c < p.k; c += kNormThreads * 4) {
+    for (int c = (warp * 32 + lane) * 4; c < columns; c += kNormThreads * 4) {
       float v[4];
       LoadVector(p.residual + row * p.x_stride + c, v);
       PX_UNROLL
@@ -159,10 +181,16 @@ PX_DEVICE void StageNormedRows(px::bf16* x, float (&squares)[kGemvMaxRows][kNorm
     float sum = 0.0f;
     PX_UNROLL
     for (int w = 0; w < kNormWarps; ++w) sum = px::Add(sum, px::LoadShared(&squares[row][w]));
-    const float scale = px::Rsqrt(px::Mul(sum, 1.0f / static_cast<float>(p.k)) + p.norm_eps);
+    const float scale = px::Rsqrt(px::Mul(sum, 1.0f / static_cast<float>(columns)) + p.norm_eps);
     for (int c = px::ThreadX() * 4; c < chunks * 8; c += kGemvThreads * 4) {
       px::U64 packed{{0, 0}};
-      if (c < p.k) {
+      if (ordered && c < p.k) {
+        const float* from = p.residual + row * p.x_stride;
+        float v[4];
+        PX_UNROLL
+        for (int j = 0; j < 4; ++j) v[j] = NormedInput(p, from, scale, c + j);
+        packed = {{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])}};
+      } else if (c < p.k) {
         float v[4], w[4];
         LoadVector(p.residual + row * p.x_stride + c, v);
         LoadVector(p.norm_weight + c, w);
@@ -229,10 +257,11 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
   PX_UNROLL
   for (int s = 0; s < kStages - 1; ++s) fetch(s);  // weights are nobody's output: before the wait
   px::GridDependencyWait();
+  constexpr bool kQuantized = kWeight != GemvWeight::kBf16;
   if (p.x != nullptr)
-    StageGemvRows(x, p);
+    StageGemvRows<kQuantized>(x, p);
   else
-    StageNormedRows(x, smem.squares, p);
+    StageNormedRows<kQuantized>(x, smem.squares, p);
   px::SyncThreads();
   if (mine) {
     // Rows of x beyond m: the last one again. Their columns of D are not stored.

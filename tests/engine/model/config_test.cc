@@ -182,7 +182,7 @@ TEST(HfConfig, AWrongFieldIsNamedWithItsValue) {
     EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "default"}, {"freq_factors", factors}}}}), HasSubstr(said));
   }
   EXPECT_THAT(ErrorOf({{"rope_theta", 0}}), HasSubstr("rope_theta is 0"));
-  EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "gptq"}}}}), HasSubstr("quant_method \"gptq\""));
+  EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "hqq"}}}}), HasSubstr("quant_method \"hqq\""));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention"}}}), HasSubstr("layer_types has 1 entries for 16 layers"));
   EXPECT_THAT(ErrorOf({{"tie_word_embeddings", "yes"}}),
               HasSubstr("tie_word_embeddings is \"yes\", not true or false"));

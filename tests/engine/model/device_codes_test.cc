@@ -4,7 +4,7 @@
 
 #include "engine/model/files/gguf_dequant.h"
 #include "kernels/quantized/checkpoint_formats.h"
-#include "tests/engine/model/model_files.h"
+#include "tests/engine/model/quantized_files.h"
 #include "tests/engine/model/random_steps.h"
 
 namespace baton::engine {
@@ -85,6 +85,63 @@ TEST_P(DeviceCodes, TakeTheBytesThatWerePlanned) {
   // A code of 4 or 8 bits and its part of a group's scale and zero, against 16 bits; the embedding stays as it is.
   EXPECT_LT(bytes("blocks.gguf") / bytes("floats.gguf"), GetParam() == GgmlType::kQ4_0 ? 0.6 : 0.8);
 }
+
+// AWQ, GPTQ and compressed-tensors.
+class DeviceHfCodes : public testing::TestWithParam<CodesCase> {
+ protected:
+  absl::StatusOr<DeviceModel> Load(const std::string& path, RankPlace place) {
+    return LoadOnDevice(Source(path, place), limits_, {});
+  }
+  ModelSource Source(const std::string& path, RankPlace place) const {
+    ModelSource source = SourceWithin(path, limits_);
+    source.dummy_weights = false;
+    source.place = place;
+    return source;
+  }
+  const RandomLimits limits_;
+  const QuantizedModel model_{GetParam()};
+};
+
+// Inputs in an order of their own are summed up in it.
+TEST_P(DeviceHfCodes, HaveTheBitsOfTheBf16WeightsTheyStandFor) {
+  for (const int width : {1, 2, 4}) {  // columns are cut as for so many ranks, through groups too
+    auto codes = Load(model_.codes(), RankPlace::Of(0, 1, 1, width)),
+         floats = Load(model_.floats(), RankPlace::Of(0, 1, 1, width));
+    ASSERT_TRUE(codes.ok() && floats.ok()) << codes.status() << floats.status();
+    std::mt19937 random(31);
+    for (const int kind : {0, 1, 2, 3}) {
+      const RandomStep step = MakeStep(kind, limits_, codes->model->config().vocab_size, random);
+      const auto got = RunStep(*codes, step), want = RunStep(*floats, step);
+      ASSERT_TRUE(got.ok() && want.ok()) << got.status() << want.status();
+      if (!GetParam().ordered) {
+        ASSERT_EQ(got->logits, want->logits) << "width " << width << ", " << step.tokens.size() << " rows";
+      }
+      double error = 0, size = 0;
+      for (size_t i = 0; i < got->logits.size(); ++i) {
+        error += std::pow(got->logits[i] - want->logits[i], 2);
+        size += std::pow(want->logits[i], 2);
+      }
+      ASSERT_LT(std::sqrt(error / size), 0.02) << "width " << width << ", " << step.tokens.size() << " rows";
+    }
+  }
+}
+
+TEST_P(DeviceHfCodes, TakeTheBytesThatWerePlannedOnEveryRank) {
+  const auto bytes = [&](const std::string& path, RankPlace place) {
+    auto on = Load(path, place).value();
+    const int64_t taken = static_cast<int64_t>(on.model->weight_bytes());
+    EXPECT_EQ(taken, InspectModel(Source(path, place), on.ops->traits(), limits_.rows).value().weight_bytes);
+    return static_cast<double>(taken);
+  };
+  for (const int width : {1, 2}) {
+    const RankPlace place = RankPlace::Of(0, 1, 1, width);
+    EXPECT_LT(bytes(model_.codes(), place) / bytes(model_.floats(), place), GetParam().bits == 4 ? 0.5 : 0.8);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceHfCodes,
+                         testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceCodes, testing::Values(GgmlType::kQ4_0, GgmlType::kQ8_0),
                          [](const auto& info) { return std::string(GgmlBlockOf(info.param).name); });

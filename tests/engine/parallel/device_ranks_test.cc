@@ -11,6 +11,7 @@
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/runtime/emulated_device.h"
 #include "kernels/runtime/emulated_nccl.h"
+#include "tests/engine/model/quantized_files.h"
 #include "tests/engine/parallel/rank_threads.h"
 #include "tests/engine/step/requests.h"
 
@@ -28,10 +29,11 @@ struct Case {
   Shape shape;
   std::vector<int32_t> recorded;
   int requests = 3;
+  bool files = false;  ///< the model has weights
 };
 
 RankThreads::Options OptionsOf(const Case& run) {
-  ModelSource source{.path = run.model, .dummy_weights = true, .dummy_seed = 7, .context_tokens = 128};
+  ModelSource source{.path = run.model, .dummy_weights = !run.files, .dummy_seed = 7, .context_tokens = 128};
   source.max_sequences = 8;
   source.max_logit_rows = 64;
   source.recorded_rows = run.recorded;
@@ -117,6 +119,20 @@ TEST_P(Family, GpusChangeNoBit) {
 }
 INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("llama2", "qwen2", "qwen3", "mistral", "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
+
+class Codes : public testing::TestWithParam<CodesCase> {};
+TEST_P(Codes, AreCutBetweenGpusAndChangeNoBit) {
+  const QuantizedModel model(GetParam());
+  const auto answers = [&](const Shape& shape) {
+    return AnswersOf({.model = model.codes(), .shape = shape, .recorded = {1, 2}, .requests = 2, .files = true});
+  };
+  const Answers alone = answers({.width = 4});
+  ASSERT_FALSE(alone.empty());
+  EXPECT_EQ(answers({.tensor = 2, .width = 4}), alone);
+  EXPECT_EQ(answers({.tensor = 4, .width = 4}), alone);
+}
+INSTANTIATE_TEST_SUITE_P(Formats, Codes, testing::Values(kAwqCase, kOrderedCase, kOrdered8Case),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 /// A group of GPUs, each on a thread: `work` gets the rank's Ops and its group.
 using GroupWork = std::function<void(int rank, kernels::Ops&, kernels::RankGroup&)>;

@@ -2,6 +2,8 @@
 // it stands for, in whatever batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
 
@@ -11,8 +13,9 @@ namespace {
 struct Format {
   int bits;  ///< 16: a plain weight
   int group;
+  bool ordered = false;  ///< inputs in another order than x, some for no column of it
 };
-constexpr Format kFormats[] = {{16, 0}, {4, 32}, {4, 128}, {8, 64}};
+constexpr Format kFormats[] = {{16, 0}, {4, 32}, {4, 128}, {8, 64}, {4, 32, true}, {8, 64, true}};
 
 QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
   QuantizedWeight w{bits, n, k, group, {}, {}, {}};
@@ -24,10 +27,20 @@ QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
   return w;
 }
 
+/// For an x of k columns: their codes shuffled, and a group of inputs for none among them.
+QuantizedWeight DrawOrdered(int bits, int n, int k, int group, std::mt19937& rng) {
+  QuantizedWeight w = Draw(bits, n, k + group, group, rng);
+  w.x_columns = k;
+  for (int i = 0; i < w.k; ++i) w.inputs.push_back(i < k ? i : -1);
+  std::shuffle(w.inputs.begin(), w.inputs.end(), rng);
+  return w;
+}
+
 class FusedLinearContract : public testing::TestWithParam<Backend> {
  protected:
   std::unique_ptr<PackedLinear> PackIn(const Format& f, int n, int k, const float* bias) {
     auto packed = [&] {
+      if (f.ordered) return ops_->PackQuantized(DrawOrdered(f.bits, n, k, f.group, rng_), bias);
       if (f.bits != 16) return ops_->PackQuantized(Draw(f.bits, n, k, f.group, rng_), bias);
       HostTensor w(DType::kBF16, n, k);
       w.Fill(rng_, 0.3f);
@@ -88,6 +101,53 @@ TEST_P(FusedLinearContract, AQuantizedWeightHasTheBitsOfItsDequantizedOne) {
         ops_->Sync();
         ExpectSame(got, want, "bits " + std::to_string(s.bits) + ", M " + std::to_string(m));
       }
+    }
+  }
+}
+
+// A device adds in the order of the inputs: bits of the same weight over x in that order. A host may add as x lies.
+TEST_P(FusedLinearContract, InputsInAnOrderOfTheirOwnMultiplyTheirColumns) {
+  for (const Format& f : {Format{4, 32}, {8, 64}}) {
+    const int n = 40, k = 128;
+    QuantizedWeight w = DrawOrdered(f.bits, n, k, f.group, rng_);
+    const std::vector<int32_t> inputs = w.inputs;
+    auto packed = *ops_->PackQuantized(w, nullptr);
+    EXPECT_EQ(packed->in_features(), k);
+    w.inputs.clear();
+    auto plain = *ops_->PackQuantized(w, nullptr);
+    for (int m : RowCounts()) {
+      HostTensor x(compute_, m, k, 8), gathered(compute_, m, w.k), got(DType::kF32, m, n), want = got;
+      x.Fill(rng_);
+      for (int r = 0; r < m; ++r)
+        for (int i = 0; i < w.k; ++i) {
+          const int32_t column = inputs[static_cast<size_t>(i)];
+          gathered.Set(r, i, column < 0 ? 0.0f : x.At(r, column));
+        }
+      ops_->Linear(x.view(), *packed, got.view());
+      ops_->Linear(gathered.view(), *plain, want.view());
+      ops_->Sync();
+      if (slow_) ExpectSame(got, want, "M " + std::to_string(m));
+      for (int r = 0; r < m; ++r)
+        for (int c = 0; c < n; ++c) ASSERT_NEAR(got.At(r, c), want.At(r, c), 1e-3) << "row " << r << " output " << c;
+    }
+  }
+}
+
+TEST_P(FusedLinearContract, ARowHasItsBitsInEveryBatch) {
+  for (const Format& f : kFormats) {
+    const int n = 24, k = 128;
+    auto w = PackIn(f, n, k, nullptr);
+    HostTensor one(compute_, 1, k), alone(DType::kF32, 1, n);
+    one.Fill(rng_);
+    ops_->Linear(one.view(), *w, alone.view());
+    for (const int m : {2, 8, 9, 17, 65, 300}) {
+      HostTensor x(compute_, m, k), out(DType::kF32, m, n);
+      x.Fill(rng_);
+      const int place = static_cast<int>(rng_() % static_cast<uint32_t>(m));
+      for (int i = 0; i < k; ++i) x.Set(place, i, one.At(0, i));
+      ops_->Linear(x.view(), *w, out.view());
+      ops_->Sync();
+      ASSERT_EQ(out.Row(place), alone.Row(0)) << f.bits << " bits, M " << m << ", place " << place;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "kernels/cuda/linear/gemv.cuh"
 #include "kernels/cuda/linear/quant_layout.h"
 #include "kernels/quantized/checkpoint_formats.h"
+#include "kernels/quantized/stored_codes.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
@@ -55,6 +56,21 @@ std::string Difference(const QuantizedWeight& w, const Meaning& m) {
   return {};
 }
 
+const uint8_t* Bytes(const std::vector<uint32_t>& words) { return reinterpret_cast<const uint8_t*>(words.data()); }
+/// What AWQ and GPTQ have in common.
+kernels::StoredCodes Columns(const Meaning& m, const std::vector<px::f16>& scales) {
+  return {.n = m.n,
+          .k = m.k,
+          .group = m.group,
+          .scales = reinterpret_cast<const uint8_t*>(scales.data()),
+          .scale_output_stride = 1,
+          .scale_group_stride = m.n};
+}
+/// All of it, as the GPU keeps it.
+QuantizedWeight Taken(const kernels::StoredCodes& codes) {
+  return codes.Take(0, codes.n, 0, codes.k, codes.LayoutOf(0, codes.k).value());
+}
+
 /// The projects' own way of packing: AWQ's order of eight outputs in a word.
 struct AwqFile {
   explicit AwqFile(const Meaning& m) : scales(m.ScaleRows()) {
@@ -69,8 +85,12 @@ struct AwqFile {
     for (int g = 0; g < m.groups; ++g)
       for (int c = 0; c < m.n; c += 8) zeros.push_back(pack([&](int at) { return m.Zero(c + at, g); }));
   }
-  kernels::AwqWeight View(const Meaning& m) {
-    return {m.n, m.k, m.group, weights, zeros, {scales.data(), DType::kF16, {m.groups, m.n}}};
+  kernels::StoredCodes View(const Meaning& m) const {
+    const int words = m.n / 8;
+    kernels::StoredCodes out = Columns(m, scales);
+    out.codes = {Bytes(weights), 4, true, true, 1, words};
+    out.zeros = {Bytes(zeros), 4, true, true, 1, words};
+    return out;
   }
   std::vector<uint32_t> weights, zeros;
   std::vector<px::f16> scales;
@@ -92,8 +112,13 @@ struct GptqFile {
       }
     for (int i = 0; i < m.k; ++i) group_of_input.push_back(i / m.group);
   }
-  kernels::GptqWeight View(const Meaning& m) {
-    return {m.bits, m.n, m.k, m.group, weights, zeros, {scales.data(), DType::kF16, {m.groups, m.n}}, group_of_input};
+  kernels::StoredCodes View(const Meaning& m) const {
+    kernels::StoredCodes out = Columns(m, scales);
+    out.codes = {Bytes(weights), m.bits, false, false, 1, m.n};
+    out.zeros = {Bytes(zeros), m.bits, true, false, 1, m.n * m.bits / 32};
+    out.zero_offset = 1;
+    out.group_of_input = reinterpret_cast<const uint8_t*>(group_of_input.data());
+    return out;
   }
   std::vector<uint32_t> weights, zeros;
   std::vector<px::f16> scales;
@@ -160,11 +185,10 @@ void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
 
 void CheckAwq(int n, int k, int group, int rows) {
   const Meaning m(4, n, k, group, static_cast<unsigned>(n + k));
-  AwqFile file(m);
-  const auto w = kernels::UnpackAwq(file.View(m));
-  ASSERT_TRUE(w.ok()) << w.status();
-  EXPECT_EQ(Difference(*w, m), "");
-  CheckProducts<4>(*w, m, rows);
+  const AwqFile file(m);
+  const QuantizedWeight w = Taken(file.View(m));
+  EXPECT_EQ(Difference(w, m), "");
+  CheckProducts<4>(w, m, rows);
 }
 TEST(QuantFormats, AwqIsWhatItStandsFor) {
   for (auto [n, k, group, rows] : {std::array{40, 256, 128, 3}, {8, 192, 64, 17}, {16, 96, 32, 2}, {24, 64, 64, 1}})
@@ -174,11 +198,10 @@ TEST(QuantFormats, AwqIsWhatItStandsFor) {
 template <int kBits>
 void CheckGptq(int n, int k, int group, int rows) {
   const Meaning m(kBits, n, k, group, static_cast<unsigned>(n + k));
-  GptqFile file(m);
-  const auto w = kernels::UnpackGptq(file.View(m));
-  ASSERT_TRUE(w.ok()) << w.status();
-  EXPECT_EQ(Difference(*w, m), "");
-  CheckProducts<kBits>(*w, m, rows);
+  const GptqFile file(m);
+  const QuantizedWeight w = Taken(file.View(m));
+  EXPECT_EQ(Difference(w, m), "");
+  CheckProducts<kBits>(w, m, rows);
 }
 TEST(QuantFormats, GptqIsWhatItStandsFor) {
   CheckGptq<4>(40, 256, 128, 3);
@@ -216,29 +239,10 @@ TEST(QuantFormats, AnyShapeOfEveryFormat) {
 
 TEST(QuantFormats, WhatDoesNotFitIsNamedWithItsNumbers) {
   using testing::HasSubstr;
-  const Meaning m(4, 16, 128, 64, 1);
-  AwqFile awq(m);
-  kernels::AwqWeight a = awq.View(m);
-  a.weights = a.weights.first(7);
-  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("qweight has 7 elements"));
-  a = awq.View(m), a.n = 12;
-  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("12 × 128"));
-  a = awq.View(m), a.group = 16;
-  EXPECT_EQ(kernels::UnpackAwq(a).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("groups of 16 of 128 inputs"));
-  a = awq.View(m), a.scales.shape[0] = 1;
-  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("scales are 1 × 16, want 2 × 16"));
-  GptqFile gptq(m);
-  std::swap(gptq.group_of_input[3], gptq.group_of_input[100]);
-  const absl::Status ordered = kernels::UnpackGptq(gptq.View(m)).status();
-  EXPECT_EQ(ordered.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(ordered.ToString(), HasSubstr("input 3 is of group 1, not 0"));
-  kernels::GptqWeight g = gptq.View(m);
-  g.bits = 3;
-  EXPECT_THAT(kernels::UnpackGptq(g).status().ToString(), HasSubstr("3 bits"));
   const std::vector<std::byte> blocks(17);
   EXPECT_THAT(kernels::UnpackQ4_0(blocks, 1, 32).status().ToString(), HasSubstr("17 bytes of blocks"));
-  EXPECT_THAT(kernels::UnpackQ8_0(blocks, 1, 40).status().ToString(), HasSubstr("multiples of 1, 32"));
+  EXPECT_THAT(kernels::UnpackQ8_0(blocks, 1, 40).status().ToString(),
+              HasSubstr("1 × 40: rows of whole blocks of 32 are needed"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "kernels/cuda/kv/copy_blocks.cuh"
 #include "kernels/cuda/rows/add_rows.cuh"
 #include "kernels/cuda/rows/begin_units.cuh"
+#include "kernels/cuda/rows/gather_columns.cuh"
 #include "kernels/cuda/rows/gather_rows.cuh"
 #include "kernels/cuda/rows/soft_cap.cuh"
 #include "tests/kernels/cuda/shape_sweep.h"
@@ -39,6 +40,30 @@ TEST(CudaAddRows, AddsAndTouchesNothingElse) {
   Sweep(8, [](Draw& draw) {
     CheckAdd<px::bf16>(draw, draw.Int(0, 9), draw.Multiple(8, 3000));
     CheckAdd<float>(draw, draw.Int(0, 9), draw.Multiple(8, 3000));
+  });
+}
+
+TEST(CudaGatherColumns, TakesTheColumnsThatWereNamedAndZeroForNone) {
+  Sweep(8, [](Draw& draw) {
+    const int held = draw.Size(300), rows = draw.Int(0, 9), n = draw.Multiple(8, 600);
+    const int64_t stride = held + 3;
+    const Array<px::bf16> x(static_cast<size_t>(rows) * stride), out(static_cast<size_t>(rows) * n + 8);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = {static_cast<uint16_t>(draw.Int(1, 65535))};
+    const Array<int32_t> columns(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) columns[i] = draw.Int(-1, held - 1);
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          stream.FillAsync(out.data(), 0xEE, out.size() * sizeof(px::bf16));
+          cuda::LaunchGatherColumns(stream, {x.data(), columns.data(), out.data(), stride, rows, n});
+        },
+        [&](const std::string& policy) {
+          for (int r = 0; r < rows; ++r)
+            for (int i = 0; i < n; ++i) {
+              const int want = columns[i] < 0 ? 0 : x[r * stride + columns[i]].bits;
+              ASSERT_EQ(out[static_cast<size_t>(r) * n + i].bits, want) << policy << " row " << r << " column " << i;
+            }
+          for (int i = 0; i < 8; ++i) ASSERT_EQ(out[static_cast<size_t>(rows) * n + i].bits, 0xEEEE) << policy;
+        });
   });
 }
 

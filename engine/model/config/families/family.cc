@@ -78,10 +78,6 @@ void ParseSizes(JsonFields& in, const SizeDefaults& d, ModelConfig& out) {
     in.Fail(StrCat("activation ", Quoted(activation), " is not supported (silu, gelu_pytorch_tanh are)"));
   }
   if (in.BoolOr("mlp_bias", false)) in.Fail("mlp_bias is true: biases in the MLP are not supported");
-  if (const nlohmann::json* q = in.Object("quantization_config"); q != nullptr) {
-    in.Fail(StrCat("quantized safetensors (quant_method ", ShownJson(q->value("quant_method", nlohmann::json("?"))),
-                   ") are not supported; use the float weights or a GGUF file"));
-  }
   CheckHeads(in, out);
 }
 

@@ -1,0 +1,126 @@
+#include "engine/model/config/quantization.h"
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/foreign_text.h"
+#include "common/status.h"
+#include "engine/model/config/json_fields.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr int64_t kMaxGroup = 1 << 20;
+
+// Bits and group under either of two names.
+void ReadSizes(JsonFields& in, std::string_view bits, std::string_view other_bits, std::string_view group,
+               std::string_view other_group, Quantization& out) {
+  out.bits = static_cast<int>(in.Int(in.Has(bits) || !in.Has(other_bits) ? bits : other_bits, 1, 64));
+  const int64_t wide = in.Int(in.Has(group) || !in.Has(other_group) ? group : other_group, -1, kMaxGroup);
+  if (wide == 0) in.Fail(StrCat(group, " is 0"));
+  out.group = wide < 0 ? 0 : wide;
+}
+
+void CheckBits(JsonFields& in, std::string_view method, std::initializer_list<int> served, int bits) {
+  std::string known;
+  for (const int one : served) {
+    if (bits == one) return;
+    known += StrCat(known.empty() ? "" : ", ", one);
+  }
+  in.Fail(StrCat(method, " of ", bits, " bits is not supported (", known, " are)"));
+}
+
+void ReadAwq(JsonFields& in, Quantization& out) {
+  out.format = Quantization::Format::kAwq;
+  ReadSizes(in, "bits", "w_bit", "group_size", "q_group_size", out);
+  CheckBits(in, "awq", {4}, out.bits);
+  const std::string version = in.StringOr("version", "gemm");
+  if (version != "gemm" && version != "GEMM")
+    in.Fail(StrCat("awq of version ", Quoted(version), " is not supported (\"gemm\" is)"));
+  if (!in.BoolOr("zero_point", true)) in.Fail("awq without zero points (zero_point false) is not supported");
+}
+
+void ReadGptq(JsonFields& in, Quantization& out) {
+  out.format = Quantization::Format::kGptq;
+  ReadSizes(in, "bits", "w_bit", "group_size", "q_group_size", out);
+  CheckBits(in, "gptq", {4, 8}, out.bits);
+  const std::string format = in.StringOr("checkpoint_format", in.BoolOr("is_marlin_format", false) ? "marlin" : "gptq");
+  if (format != "gptq" && format != "gptq_v2")
+    in.Fail(StrCat("gptq in checkpoint_format ", Quoted(format), " is not supported (\"gptq\", \"gptq_v2\" are)"));
+  out.act_order = in.BoolOr("desc_act", false);
+  out.zero_offset = format == "gptq" ? 1 : 0;
+  if (const std::string pack = in.StringOr("pack_dtype", "int32"); pack != "int32")
+    in.Fail(StrCat("gptq packed into ", Quoted(pack), " is not supported (int32 is)"));
+  if (const nlohmann::json* dynamic = in.Object("dynamic"); dynamic != nullptr) {
+    for (const auto& [name, rule] : dynamic->items()) {
+      if (name.starts_with("-:")) continue;  // layers that are floats
+      return in.Fail(StrCat("gptq with bits or groups of single layers (dynamic ", Quoted(name), ") is not supported"));
+    }
+  }
+}
+
+// A group of layers of compressed-tensors, all of them.
+void ReadPackedGroup(JsonFields& in, Quantization& out) {
+  if (in.Object("input_activations") != nullptr)
+    return in.Fail("compressed-tensors with integer activations (input_activations) is not supported");
+  const nlohmann::json* weights = in.Object("weights");
+  if (weights == nullptr) return in.Fail("compressed-tensors without weights");
+  JsonFields w(*weights, StrCat(in.where(), ".weights"));
+  out.bits = static_cast<int>(w.Int("num_bits", 1, 64));
+  CheckBits(w, "compressed-tensors", {4, 8}, out.bits);
+  if (const std::string type = w.StringOr("type", "int"); type != "int")
+    w.Fail(StrCat("compressed-tensors pack-quantized of type ", Quoted(type), " is not supported (int is)"));
+  out.act_order = w.StringOr("actorder", "") == "group";
+  out.symmetric = w.BoolOr("symmetric", true);
+  const std::string strategy = w.StringOr("strategy", "group");
+  if (strategy == "group") {
+    out.group = w.Int("group_size", 1, kMaxGroup);
+  } else if (strategy != "channel") {
+    w.Fail(StrCat("compressed-tensors of strategy ", Quoted(strategy), " is not supported (group, channel are)"));
+  }
+  in.Adopt(w);
+}
+
+void ReadCompressed(JsonFields& in, Quantization& out) {
+  out.format = Quantization::Format::kPacked;
+  const std::string format = in.StringOr("format", "");
+  if (format != "pack-quantized")
+    return in.Fail(StrCat("compressed-tensors of format ", Quoted(format), " is not supported (pack-quantized is)"));
+  const nlohmann::json* groups = in.Object("config_groups");
+  if (groups == nullptr || groups->size() != 1) {
+    return in.Fail(StrCat("compressed-tensors with ", groups == nullptr ? 0 : groups->size(),
+                          " config_groups is not supported (one is)"));
+  }
+  const std::string where = StrCat(in.where(), ".config_groups.", Printable(groups->begin().key()));
+  if (!groups->begin()->is_object()) return in.Fail(StrCat(where, " is no object"));
+  JsonFields group(*groups->begin(), where);
+  ReadPackedGroup(group, out);
+  in.Adopt(group);
+  if (in.Object("kv_cache_scheme") != nullptr) in.Fail("compressed-tensors with a kv_cache_scheme is not supported");
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<Quantization>> ParseQuantization(const nlohmann::json& config, const std::string& where) {
+  JsonFields fields(config, where);
+  const nlohmann::json* object = fields.Object("quantization_config");
+  BATON_RETURN_IF_ERROR(fields.status());
+  if (object == nullptr) return std::nullopt;
+  JsonFields in(*object, StrCat(where, ": quantization_config"));
+  Quantization out;
+  out.method = in.StringOr("quant_method", "");
+  if (out.method == "awq") {
+    ReadAwq(in, out);
+  } else if (out.method == "gptq") {
+    ReadGptq(in, out);
+  } else if (out.method == "compressed-tensors") {
+    ReadCompressed(in, out);
+  } else {
+    in.Fail(StrCat("quant_method ", Quoted(out.method),
+                   " is not supported (awq, gptq, compressed-tensors are); use the float weights or a GGUF file"));
+  }
+  BATON_RETURN_IF_ERROR(in.status());
+  return out;
+}
+
+}  // namespace baton::engine

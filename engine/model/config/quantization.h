@@ -1,0 +1,28 @@
+// What a config.json says of the codes that a checkpoint's linear layers are stored in.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace baton::engine {
+
+/// Which layers have codes is seen by their tensors' names: others are floats.
+struct Quantization {
+  enum class Format { kAwq, kGptq, kPacked };  ///< kPacked: compressed-tensors' pack-quantized
+  std::string method;                          ///< quant_method, for messages
+  Format format = Format::kAwq;
+  int bits = 4;            ///< 4 or 8
+  int64_t group = 0;       ///< inputs that share a scale; 0: all of an output's
+  bool symmetric = false;  ///< kPacked: there are no zeros
+  bool act_order = false;  ///< inputs are in groups by their activations: each layer says which is in which
+  int zero_offset = 0;     ///< kGptq: what a stored zero is less than the zero
+};
+
+/// The quantization_config of a config.json; none: it has none. InvalidArgument names what cannot be served.
+absl::StatusOr<std::optional<Quantization>> ParseQuantization(const nlohmann::json& config, const std::string& where);
+
+}  // namespace baton::engine
