@@ -252,7 +252,7 @@ TEST(VllmFlags, OddSpellingsAreTheFlagsThatTheyLookLike) {
     return out.ok() ? absl::StrJoin(*out, " ") : std::string(out.status().message());
   };
   EXPECT_EQ(words({"serve", "m", "-tp", "2", "-pp=2"}), "serve m --tensor-parallel-size 2 --pipeline-parallel-size=2");
-  EXPECT_THAT(words({"serve", "m", "-q", "awq"}), HasSubstr("--quantization awq is refused"));
+  EXPECT_THAT(words({"serve", "m", "-q", "fp8"}), HasSubstr("--quantization fp8 is refused"));
   EXPECT_EQ(words({"serve", "m", "-O3"}), "serve m");
   EXPECT_THAT(notes, ElementsAre(HasSubstr("--compilation-config changes nothing")));
   EXPECT_EQ(words({"serve", "m", "--enable-chunked-prefill", "True"}), "serve m");
