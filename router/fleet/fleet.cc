@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -91,8 +90,9 @@ std::string Fleet::GreetingKey(bool refused_before) {
 
 // With no other worker ready the index is empty and nothing was hashed that still counts: the key may change.
 bool Fleet::OthersReady(int32_t slot) const {
-  return std::ranges::any_of(
-      Views(), [&](const LinkView& view) { return view.id.index != slot && view.state == LinkState::kReady; });
+  bool others = false;
+  ForEachView([&](const LinkView& v) { others |= v.id.index != slot && v.state == LinkState::kReady; });
+  return others;
 }
 
 absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
@@ -118,7 +118,7 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
     hasher_ = std::make_shared<const PrefixHasher>(key_);
   }
   // A fleet of one may come back with another model; with several, the one that was first decides.
-  if (facts_ && Views().size() > 1) {
+  if (facts_ && CountWorkers() > 1) {
     if (facts.model_digest != facts_->model_digest) {
       return absl::FailedPreconditionError(Different("model_digest", facts.model_digest, facts_->model_digest));
     }
@@ -141,25 +141,37 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
 
 void Fleet::OnReady(int32_t slot) {
   NoteReady();
-  std::map<int32_t, LinkView> ready;
-  for (LinkView& view : Views()) {
-    if (view.state == LinkState::kReady) ready.emplace(view.id.index, std::move(view));
+  std::vector<Meetings::Member> ready;  // ascending slots
+  ForEachView([&](const LinkView& v) {
+    if (v.state == LinkState::kReady)
+      ready.push_back(
+          {v.id.index, v.facts->role == WorkerRole::kPrefill, !v.facts->landing_address.empty(), v.facts->kv_protocol});
+  });
+  const auto self = std::ranges::find(ready, slot, &Meetings::Member::slot);
+  if (self == ready.end()) return;
+  for (const Meetings::Meeting& m : meetings_.Ready(*self, ready)) {
+    const auto prefill = LinkOf({m.prefill});
+    const std::shared_ptr<const WorkerFacts> decode = FactsOf({m.decode});
+    if (prefill != nullptr && decode != nullptr) prefill->Meet(decode->landing_address);
   }
-  if (!ready.contains(slot)) return;
-  const auto member = [](const LinkView& v) {
-    return Meetings::Member{v.id.index, v.facts->role == WorkerRole::kPrefill, !v.facts->landing_address.empty(),
-                            v.facts->kv_protocol};
-  };
-  std::vector<Meetings::Member> others;
-  for (const auto& [other, view] : ready) others.push_back(member(view));
-  for (const Meetings::Meeting& m : meetings_.Ready(member(ready.at(slot)), others))
-    LinkOf(ready.at(m.prefill).id)->Meet(ready.at(m.decode).facts->landing_address);
   LookAtCanaries();
 }
 
 std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
   std::lock_guard lock(mutex_);
   return facts_;
+}
+
+void Fleet::ForEachView(absl::FunctionRef<void(const LinkView&)> look) const {
+  const std::shared_ptr<const Links> all = links();
+  for (const auto& link : *all) {
+    if (link != nullptr) link->Look(look);
+  }
+}
+
+size_t Fleet::CountWorkers() const {
+  const std::shared_ptr<const Links> all = links();
+  return static_cast<size_t>(std::ranges::count_if(*all, [](const auto& link) { return link != nullptr; }));
 }
 
 std::vector<LinkView> Fleet::Views() const {
@@ -224,16 +236,14 @@ void Fleet::Match(const TokenizedRequest& generation, Ready& ready) const {
 absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
                                              const std::vector<WorkerId>& excluded) const {
   Ready out;
-  const std::shared_ptr<const Links> all = links();
-  for (const auto& link : *all) {
-    if (link == nullptr) continue;
-    link->Look([&](const LinkView& view) {
-      if (!view.takes_requests() || Excluded(excluded, view.id)) return;
-      out.candidates.push_back(CandidateOf(view));
-      out.parts.push_back(
-          {view.facts, view.outstanding, view.load.handoff.peers, view.load.handoff.mean_peer_gigabytes_per_second});
-    });
-  }
+  out.candidates.reserve(CountWorkers());
+  out.parts.reserve(CountWorkers());
+  ForEachView([&](const LinkView& view) {
+    if (!view.takes_requests() || Excluded(excluded, view.id)) return;
+    out.candidates.push_back(CandidateOf(view));
+    out.parts.push_back(
+        {view.facts, view.outstanding, view.load.handoff.peers, view.load.handoff.mean_peer_gigabytes_per_second});
+  });
   if (out.candidates.empty()) {
     const Readiness why = ReadinessNow();
     if (why.ready) return absl::UnavailableError("no other worker can take the request");
@@ -264,17 +274,18 @@ class Fleet::Peers {
   absl::Span<const MetPeer> Of(size_t prefill, const std::vector<Ready::Part>& parts, double bytes_per_token) {
     if (known_.empty()) {
       known_.resize(parts.size());
+      place_.assign(parts.size(), kNoPlace);
+      by_incarnation_.reserve(parts.size());
       for (size_t i = 0; i < parts.size(); ++i) by_incarnation_.emplace(parts[i].facts->incarnation, i);
     }
     std::optional<std::vector<MetPeer>>& met = known_[prefill];
     if (met) return *met;
     met.emplace();
-    std::vector<size_t> place(parts.size(), kNoPlace);  // in `met`; a path told twice counts as told last
     for (const PeerPath& peer : *parts[prefill].peers) {
       const auto there = by_incarnation_.find(peer.incarnation);
       if (there == by_incarnation_.end() || peer.gigabytes_per_second <= 0) continue;
       const MetPeer path{there->second, peer.gigabytes_per_second * 1e9 / bytes_per_token};
-      size_t& at = place[path.decode];
+      size_t& at = place_[path.decode];
       if (at == kNoPlace) {
         at = met->size();
         met->push_back(path);
@@ -282,14 +293,16 @@ class Fleet::Peers {
         (*met)[at] = path;
       }
     }
+    for (const MetPeer& path : *met) place_[path.decode] = kNoPlace;
     return *met;
   }
 
  private:
   static constexpr size_t kNoPlace = SIZE_MAX;
 
-  std::unordered_map<std::string_view, size_t> by_incarnation_;  // of candidates
-  std::vector<std::optional<std::vector<MetPeer>>> known_;       // [candidate]
+  absl::flat_hash_map<std::string_view, size_t> by_incarnation_;  // of candidates
+  std::vector<size_t> place_;  // [candidate] in the list that is being made; a path told twice counts as told last
+  std::vector<std::optional<std::vector<MetPeer>>> known_;  // [candidate]
 };
 
 // Two workers that have not met are taken to reach each other as others do in the mean. Taken for slower, a decode

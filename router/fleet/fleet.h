@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/prefix_hash.h"
 #include "router/fleet/canary_book.h"
@@ -100,6 +101,8 @@ class Fleet final : public LinkHost, public Workers {
   /// What the workers serve; null until one has been admitted. Stays when all are lost.
   std::shared_ptr<const WorkerFacts> model_facts() const;
   std::vector<LinkView> Views() const;
+  /// Without copies, in the order of slots; `look` must be short and call no link.
+  void ForEachView(absl::FunctionRef<void(const LinkView&)> look) const;
   std::vector<WorkerStatus> Status() const;
   /// Ready when a worker can take requests; otherwise says why not.
   Readiness ReadinessNow() const;
@@ -129,6 +132,7 @@ class Fleet final : public LinkHost, public Workers {
   Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, CanarySender send_canary,
         std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file);
   bool OthersReady(int32_t slot) const;
+  size_t CountWorkers() const;
   /// Home loop, whenever a worker begins to serve or the roster changes.
   void NoteReady() { was_ready_ = was_ready_ || ReadinessNow().ready; }
   absl::StatusOr<LinkView> Named(const std::string& worker) const;

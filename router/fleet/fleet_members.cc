@@ -47,6 +47,7 @@ void Fleet::Stop() {
     closed.set_value();
   });
   closed.get_future().wait();
+  index_.ClearAll();  // each link that stops would walk it for itself
   for (const auto& link : *links()) {
     if (link != nullptr) link->Stop();
   }
@@ -166,16 +167,19 @@ void Fleet::Do(const RefuseWorkers& action) {
 
 // One process under two addresses would count twice; two processes under one name are told apart by nobody.
 absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
-  for (const LinkView& other : Views()) {
+  absl::Status status;
+  ForEachView([&](const LinkView& other) {
     const bool there = other.state == LinkState::kReady || other.state == LinkState::kDraining;
-    if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id) continue;
-    if (other.facts->incarnation == facts.incarnation)
-      return absl::AlreadyExistsError(
-          StrCat("worker_id: it is ", facts.worker_id, ", which serves at ", other.address));
+    if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id || !status.ok()) return;
+    if (other.facts->incarnation == facts.incarnation) {
+      status =
+          absl::AlreadyExistsError(StrCat("worker_id: it is ", facts.worker_id, ", which serves at ", other.address));
+      return;
+    }
     LogWarning("worker {}: two workers have this name, one of them at {} (--worker-id)", facts.worker_id,
                other.address);
-  }
-  return absl::OkStatus();
+  });
+  return status;
 }
 
 }  // namespace baton::router

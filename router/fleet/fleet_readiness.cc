@@ -72,13 +72,14 @@ Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
   Ability able;
-  const std::vector<LinkView> views = Views();
   const TimePoint now = clock_.Now();
   const bool patient = now - created_ < std::chrono::milliseconds(config_.failover_wait_ms);
-  for (const LinkView& v : views) {
-    if (v.duplicate) continue;
+  bool known = false;
+  ForEachView([&](const LinkView& v) {
+    known = true;
+    if (v.duplicate) return;
     able.Add(v);
-    if (v.takes_requests()) continue;
+    if (v.takes_requests()) return;
     if (v.held.empty() && v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
       r.status = "loading";
       r.phase = v.phase;
@@ -86,12 +87,12 @@ Readiness Fleet::ReadinessNow() const {
     }
     r.awaited.push_back(Awaited(v, now));
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
-  }
+  });
   if (was_ready_ ? able.goes_on() : able.begins(patient)) {
     r.ready = true;
     r.status = "ready", r.phase = "", r.progress = 1;
   }
-  if (views.empty()) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
+  if (!known) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
   return r;
 }
 

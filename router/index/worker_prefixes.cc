@@ -140,6 +140,14 @@ void WorkerPrefixes::Clear(int slot) {
   held_[static_cast<size_t>(slot)] = 0;
 }
 
+void WorkerPrefixes::ClearAll() {
+  std::unique_lock lock(mutex_);
+  Table old(std::min(kFirstCapacity, max_capacity_));
+  std::swap(old, table_);
+  for (size_t i = 0; i < old.capacity; ++i) sets_.Release(old.slots[i].holders);
+  held_.fill(0);
+}
+
 // The workers that hold the unit at `low`, and those of them that still hold the unit at `high`, are known: find where
 // the rest of them stop, by halving.
 void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const WorkerSet& at_low,

@@ -32,6 +32,8 @@ class WorkerPrefixes {
   void Remove(int slot, absl::Span<const uint64_t> keys);
   /// Worker `slot` holds nothing (new incarnation, or before a snapshot).
   void Clear(int slot);
+  /// Nobody holds anything: one walk, where Clear of each worker is one walk each.
+  void ClearAll();
 
   /// `keys`: [units of the prompt], in order. Depths of slots outside `eligible` are 0. About log2(units) probes for
   /// each depth at which workers stop, at most one a unit.

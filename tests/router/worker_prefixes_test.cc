@@ -80,6 +80,21 @@ TEST(WorkerPrefixes, RemovedAndClearedUnitsAreGone) {
   EXPECT_EQ(index.size_units(), 0);
 }
 
+TEST(WorkerPrefixes, AnIndexThatIsClearedForAllHoldsNothingAndTakesUnitsAgain) {
+  WorkerPrefixes index(1 << 22);
+  const Keys chain = Chain(9, 5000);
+  for (int slot = 0; slot < 8; ++slot) index.Store(slot, Head(chain, 5000 - 500 * static_cast<size_t>(slot)));
+  ASSERT_GT(index.shared_sets(), 0);
+  index.ClearAll();
+  EXPECT_EQ(index.size_units(), 0);
+  EXPECT_EQ(index.shared_sets(), 0);
+  for (int slot = 0; slot < 8; ++slot) EXPECT_EQ(index.held_units(slot), 0);
+  EXPECT_EQ(index.Match(chain, WorkerSet::All())[0], 0u);
+  index.Clear(3);
+  index.Store(3, Head(chain, 20));
+  EXPECT_EQ(index.Match(chain, WorkerSet::All())[3], 20u);
+}
+
 TEST(WorkerPrefixes, MemoryHasAHardCapAndTheOldestGoesFirst) {
   constexpr int64_t kBytes = 20 * 4096;
   WorkerPrefixes index(kBytes);
