@@ -65,6 +65,7 @@ struct RouterConfig {
   int32_t max_json_depth = 64;
   int32_t max_connections = 16384;
   int32_t max_connections_per_address = 0;
+  int32_t max_new_grpc_connections = 100;
   int32_t max_running_requests = 1024;
   int64_t max_running_tokens = 16 << 20;
   int32_t max_choices = 128;
@@ -229,6 +230,10 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
       "of these from one client address (IPv6: one /64); 0 = half of them and no more than are free, and no limit for "
       "clients on this machine",
       Range(0, 1 << 20));
+  field("max-new-grpc-connections", c.max_new_grpc_connections, "a second",
+        "new connections on the gRPC port from one client address (IPv6: one /64); 0 = no limit; none for clients on "
+        "this machine unless --max-connections-per-address is given",
+        Range(0, 1 << 20));
   field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
         Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",
@@ -294,7 +299,8 @@ void VisitConnectionFields(RouterConfig& c, Visitor& field) {
   field("write-timeout-ms", c.write_timeout_ms, "ms",
         "a client that takes no byte this long is dropped, or less than 16 KiB/s of a complete answer in the mean",
         Range(1, kLongestWaitMs));
-  field("keep-alive-ms", c.keep_alive_ms, "ms", "an idle connection is closed after this", Range(1, kLongestWaitMs));
+  field("keep-alive-ms", c.keep_alive_ms, "ms",
+        "an idle connection, or one of gRPC without a call, is closed after this", Range(1, kLongestWaitMs));
   field("sse-ping-ms", c.sse_ping_ms, "ms", "comment line on a silent stream (0 = none)", Range(0, kLongestWaitMs));
   field("worker-backoff-min-ms", c.worker_backoff_min_ms, "ms", "first pause before dialling a worker again",
         Range(1, kLongestWaitMs));

@@ -68,7 +68,7 @@ void AllowConnections(int32_t connections) {
              connections);
 }
 
-ConnectionLimits LimitsOf(const RouterConfig& config) {
+net::ConnectionLimits LimitsOf(const RouterConfig& config) {
   const int32_t given = config.max_connections_per_address, half = std::max(1, (config.max_connections + 1) / 2);
   return {config.max_connections, given > 0 ? given : half, /*leaves_others=*/given <= 0, /*loopback_too=*/given > 0};
 }
@@ -276,15 +276,18 @@ absl::Status RouterServer::Parts::Start() {
         app->Handle(std::move(exchange), std::move(request));
       }));
   if (config.grpc_port >= 0) {
-    GrpcServer::Options options{config.host,
-                                version,
-                                static_cast<uint16_t>(config.grpc_port),
-                                static_cast<size_t>(config.max_body_bytes),
-                                client_tls.get(),
-                                !config.tls_client_ca.empty(),
-                                config.max_running_requests + kOtherStreams,
-                                LimitsOf(config),
-                                [this](const char* why) { metrics.ConnectionClosed("grpc", why); }};
+    GrpcServer::Options options{
+        config.host,
+        version,
+        static_cast<uint16_t>(config.grpc_port),
+        static_cast<size_t>(config.max_body_bytes),
+        client_tls.get(),
+        !config.tls_client_ca.empty(),
+        config.max_running_requests + kOtherStreams,
+        LimitsOf(config),
+        config.max_new_grpc_connections,
+        {std::chrono::milliseconds(config.read_timeout_ms), std::chrono::milliseconds(config.keep_alive_ms)},
+        [this](const char* why) { metrics.ConnectionClosed("grpc", why); }};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/grpc/acceptor.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -14,7 +15,6 @@
 #include "proto/generation.grpc.pb.h"
 #include "router/grpc/generate_codec.h"
 #include "router/grpc/generate_stream.h"
-#include "router/grpc/grpc_acceptor.h"
 
 namespace baton::router {
 namespace {
@@ -30,8 +30,6 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
   return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
 }
-
-constexpr int kMostMetadataBytes = 16 << 10;  // of one call's headers
 
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
@@ -111,7 +109,7 @@ struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
       : api(pool, service, keys, ids, version) {}
   GenerationApi api;
-  std::unique_ptr<GrpcAcceptor> acceptor;  ///< outlives the server
+  std::unique_ptr<net::GrpcAcceptor> acceptor;  ///< outlives the server
   std::unique_ptr<grpc::Server> server;
   bool stopped = false;
 };
@@ -130,13 +128,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   grpc::ServerBuilder builder;
   const auto credentials = options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", options.ask_client)
                                                        : grpc::InsecureServerCredentials();
-  BATON_ASSIGN_OR_RETURN(
-      inner->acceptor,
-      GrpcAcceptor::Listen({*found, options.limits, std::move(options.connection_refused)},
-                           builder.experimental().AddExternalConnectionAcceptor(
-                               grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials)));
+  BATON_ASSIGN_OR_RETURN(inner->acceptor, net::GrpcAcceptor::Listen({.where = *found,
+                                                                     .port = "grpc",
+                                                                     .flags = "--host, --grpc-port",
+                                                                     .limits = options.limits,
+                                                                     .new_per_second = options.new_per_second,
+                                                                     .refused = std::move(options.connection_refused)},
+                                                                    builder, credentials));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+  net::BoundConnections(builder, options.idle);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();

@@ -9,9 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/net/connection_shares.h"
+#include "common/net/idle_times.h"
 #include "router/admission/api_keys.h"
 #include "router/admission/request_ids.h"
-#include "router/connection_shares.h"
 #include "router/request/request_service.h"
 
 namespace baton::tls {
@@ -29,7 +30,9 @@ class GrpcServer {
     tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server.
     bool ask_client = false;           ///< with TLS: clients must show a certificate
     int32_t max_streams = 1024;        ///< calls under way on one connection; more wait in the client
-    ConnectionLimits limits;
+    net::ConnectionLimits limits;
+    int32_t new_per_second = 0;  ///< connections of one address; 0: no limit
+    net::IdleTimes idle{std::chrono::seconds(30), std::chrono::seconds(120)};
     /// A connection that found no place, and why ("max-connections", …). On a thread of the server's.
     std::function<void(const char* why)> connection_refused = [](const char*) {};
   };

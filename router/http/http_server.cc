@@ -84,7 +84,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   void Left(const asio::ip::address& from);
   bool WaitEmpty(Duration timeout);
 
-  ConnectionShares shares;
+  net::ConnectionShares shares;
   std::atomic<bool> stopping{false};
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
@@ -101,7 +101,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     error_code error;
     co_await acceptor.async_accept(socket, peer, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
-    const asio::ip::address from = CountedAs(peer.address());
+    const asio::ip::address from = net::CountedAs(peer.address());
     const char* full = error ? nullptr : shares.Enter(from);
     if (error || full != nullptr) {
       error_code ignored;

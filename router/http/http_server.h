@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "router/connection_shares.h"
+#include "common/net/connection_shares.h"
 #include "router/http/http_types.h"
 
 namespace baton::tls {
@@ -40,7 +40,7 @@ class HttpServer {
     const char* port_flag = "--port";  ///< for messages
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
-    ConnectionLimits limits;
+    net::ConnectionLimits limits;
     /// For the rest of a request that has begun, and for the first byte of a connection; for each byte of an answer
     /// that is taken; between requests.
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;

@@ -1,9 +1,14 @@
 """The cluster secret: answers as without it, and who does not know it is refused with a line where it dialled and one where it was dialled."""
+import contextlib
+import json
 import os
 import pathlib
+import resource
 import shutil
+import socket
 import tempfile
 import unittest
+import urllib.request
 
 from harness import BATON, TINY, Cluster, run
 from test_tls import Process, ask, port_of, router, worker
@@ -55,6 +60,30 @@ class Refusals(Secrets):
             with router(address) as r:
                 r.until_logged("the router does not greet: it is started without --cluster-secret-file")
                 w.until_logged("127.0.0.1 is refused: the router does not greet")
+
+    def test_strangers_that_fill_a_workers_port_shut_no_router_out(self):
+        secret = self.secret("a")
+        begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+        places = 4096
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+        with worker("--port", 0, *secret) as w:
+            address = port_of(w)
+            host, port = address.rsplit(":", 1)
+            with router(address, *secret) as first, contextlib.ExitStack() as held:
+                http = first.value("BATON_HTTP")
+                for _ in range(places + 50):
+                    s = held.enter_context(socket.create_connection((host, int(port))))
+                    s.sendall(begins)
+                with router(address, *secret) as second:
+                    self.answers(second.value("BATON_HTTP"))
+                self.answers(http)
+
+    def answers(self, http):
+        body = json.dumps({"prompt": "hello", "max_tokens": 4}).encode()
+        request = urllib.request.Request(http + "/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            self.assertEqual(reply.status, 200)
 
     def test_a_worker_without_one(self):
         with worker("--port", 0) as w, router(port_of(w), *self.secret("a")) as r:

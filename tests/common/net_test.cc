@@ -14,6 +14,7 @@
 #include "common/net/advertise.h"
 #include "common/net/resolver.h"
 #include "common/net/socket_address.h"
+#include "common/net/strangers.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -184,6 +185,20 @@ TEST(Address, TheIpv6WildcardTakesIpv4Too) {
     close(client);
   }
   close(*listening);
+}
+
+TEST(Strangers, EachAddressHasItsOwnNumberASecond) {
+  FakeClock clock;
+  Strangers strangers(2, clock);
+  const auto a = boost::asio::ip::make_address("10.0.0.1"), b = boost::asio::ip::make_address("10.0.0.2");
+  const auto may = [&] { return std::pair(strangers.May(a), strangers.May(b)); };
+  EXPECT_EQ(may(), std::pair(true, true));
+  EXPECT_TRUE(strangers.May(a));
+  EXPECT_EQ(may(), std::pair(false, true));
+  clock.Advance(std::chrono::milliseconds(999));
+  EXPECT_EQ(may(), std::pair(false, false));
+  clock.Advance(std::chrono::milliseconds(1));
+  EXPECT_EQ(may(), std::pair(true, true));
 }
 
 }  // namespace

@@ -8,14 +8,12 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/net/address.h"
-#include "common/net/socket_address.h"
 #include "common/status.h"
-#include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/live_identity.h"
 #include "common/tls/refusals.h"
 #include "worker/process/reach.h"
+#include "worker/process/rpc_port.h"
 
 namespace baton::worker {
 
@@ -27,22 +25,18 @@ class HealthServer::Parts {
       BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
       identity_->Watch();
     }
-    const auto where = net::AddressToBind(config.host, static_cast<uint16_t>(config.port));
-    if (!where.ok())
-      return absl::FailedPreconditionError(StrCat("--host ", config.host, ": ", where.status().message()));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(where->text(), tls_ ? tls_->ForServer("worker", true) : grpc::InsecureServerCredentials(),
-                             &port_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    BATON_ASSIGN_OR_RETURN(acceptor_, ListenForCalls({config, tls_.get()}, builder));
     builder.SetMaxReceiveMessageSize(4096);
     server_ = builder.BuildAndStart();
-    if (!server_ || port_ == 0)
-      return absl::AlreadyExistsError(StrCat("cannot bind ", where->text(), " (in use or not permitted; --port)"));
+    if (!server_) return absl::InternalError("gRPC does not start");
+    acceptor_->Start();
     SetReady(false);
     return absl::OkStatus();
   }
   ~Parts() {
+    if (acceptor_) acceptor_->Stop();
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -51,15 +45,15 @@ class HealthServer::Parts {
     server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", ready);
     server_->GetHealthCheckService()->SetServingStatus("", true);
   }
-  uint16_t port() const { return static_cast<uint16_t>(port_); }
+  uint16_t port() const { return acceptor_->port(); }
 
  private:
   const SteadyClock clock_;
   tls::Refusals refusals_{clock_};
   std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
+  std::unique_ptr<net::GrpcAcceptor> acceptor_;  ///< outlives the server
   std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
 };
 
 absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Listen(const WorkerConfig& config) {

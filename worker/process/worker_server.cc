@@ -11,14 +11,13 @@
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
-#include "common/net/address.h"
 #include "common/net/advertise.h"
-#include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/peer_tls.h"
 #include "worker/process/reach.h"
 #include "worker/process/role_changer.h"
+#include "worker/process/rpc_port.h"
 #include "worker/process/worker_service.h"
 
 namespace baton::worker {
@@ -61,14 +60,9 @@ class WorkerServer::Parts {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    int port = 0;
-    const auto where = net::AddressToBind(config_.host, static_cast<uint16_t>(config_.port));
-    if (!where.ok())
-      return absl::FailedPreconditionError(StrCat("--host ", config_.host, ": ", where.status().message()));
-    const std::string address = where->text();
-    builder.AddListeningPort(address, tls_ ? tls_->ForServer("worker", true) : grpc::InsecureServerCredentials(),
-                             &port);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    BATON_ASSIGN_OR_RETURN(acceptor_, ListenForCalls({config_, tls_.get(), /*greeted_stay=*/secret_ != nullptr,
+                                                      [this](const char*) { ++connections_refused_; }},
+                                                     builder));
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, config_.router_timeout_ms / 2);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config_.router_timeout_ms / 2);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -77,17 +71,17 @@ class WorkerServer::Parts {
     builder.SetMaxSendMessageSize(64 << 20);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0)
-      return absl::AlreadyExistsError(StrCat("cannot bind ", address, " (in use or not permitted; --port)"));
-    port_ = static_cast<uint16_t>(port);
-    state_.SetWorkerId(config_.Name(port));
+    if (!server_) return absl::InternalError("gRPC does not start");
+    service_.OnGreeted([this](std::string_view peer) { acceptor_->Greeted(peer); });
+    state_.SetWorkerId(config_.Name(port()));
     SetServing(false);
+    acceptor_->Start();
     loader_ = std::thread([this] { Load(); });
     io_ = std::thread([this] { RunTimers(); });
     return absl::OkStatus();
   }
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return acceptor_->port(); }
 
   bool WaitReady(Duration timeout) const {
     std::unique_lock lock(mutex_);
@@ -134,6 +128,7 @@ class WorkerServer::Parts {
     if (loader_.joinable()) loader_.join();
     if (io_.joinable()) io_.join();
     roles_.Stop();
+    if (acceptor_) acceptor_->Stop();
     if (server_) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
@@ -207,7 +202,7 @@ class WorkerServer::Parts {
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
         engine->Tick();
         if (clock_.Now() >= report) {
-          engine->SetCallsRefused(sessions_.refused());
+          engine->SetCallsRefused(sessions_.refused() + connections_refused_);
           engine->ReportLoad();
           report = clock_.Now() + kLoadInterval;
         }
@@ -229,8 +224,9 @@ class WorkerServer::Parts {
   tls::Refusals refusals_{clock_};
   std::shared_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
+  std::unique_ptr<net::GrpcAcceptor> acceptor_;  ///< outlives the server
   std::unique_ptr<grpc::Server> server_;
-  uint16_t port_ = 0;
+  std::atomic<int64_t> connections_refused_{0};
   std::atomic<bool> serving_{false};
   std::thread loader_, io_;
   mutable std::mutex mutex_;

@@ -152,8 +152,11 @@ grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) 
   if (sessions_.open()) return grpc::Status::OK;
   const auto token = context.client_metadata().find("baton-token");
   const bool shown = token != context.client_metadata().end();
-  return ToGrpc(sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "",
-                                HostOf(context.peer())));
+  const std::string peer = context.peer();
+  const absl::Status may =
+      sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "", HostOf(peer));
+  if (may.ok()) greeted_(peer);
+  return ToGrpc(may);
 }
 
 grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
@@ -164,6 +167,7 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
     reactor->Finish(ToGrpc(answer.status()));
     return reactor;
   }
+  if (answer->empty() && !sessions_.open()) greeted_(context->peer());
   if (!answer->empty()) {
     reply->set_greeting(*answer);
     reactor->Finish(grpc::Status::OK);

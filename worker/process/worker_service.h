@@ -68,6 +68,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   void OnFlip(std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role) {
     change_role_ = std::move(change_role);
   }
+  /// Who is told of the connection (grpc::ServerContext::peer) of each call that a session's token allows. Before the
+  /// first call.
+  void OnGreeted(std::function<void(std::string_view peer)> greeted) { greeted_ = std::move(greeted); }
 
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
                                       v1::HandshakeReply* reply) override;
@@ -90,6 +93,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   WorkerState& state_;
   RouterSessions& sessions_;
   std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role_;
+  std::function<void(std::string_view peer)> greeted_ = [](std::string_view) {};
 };
 
 }  // namespace baton::worker

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-namespace baton::router {
+namespace baton::net {
 
 struct ConnectionLimits {
   int32_t most = 20000;
@@ -36,4 +36,4 @@ class ConnectionShares {
   std::map<boost::asio::ip::address, int32_t> by_address_;
 };
 
-}  // namespace baton::router
+}  // namespace baton::net

@@ -1,8 +1,8 @@
-#include "router/connection_shares.h"
+#include "common/net/connection_shares.h"
 
 #include <algorithm>
 
-namespace baton::router {
+namespace baton::net {
 
 using boost::asio::ip::address;
 
@@ -40,4 +40,4 @@ int32_t ConnectionShares::all() const {
   return all_;
 }
 
-}  // namespace baton::router
+}  // namespace baton::net

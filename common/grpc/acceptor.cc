@@ -1,0 +1,227 @@
+#include "common/grpc/acceptor.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "common/check.h"
+#include "common/errno_text.h"
+#include "common/log.h"
+#include "common/str_cat.h"
+
+namespace baton::net {
+namespace {
+
+using Endpoint = boost::asio::ip::tcp::endpoint;
+
+/// Whoever asks in vain costs no more than one look at all connections in this time.
+constexpr Duration kSweepPause = std::chrono::milliseconds(20);
+constexpr int kNoDescriptorPauseMs = 10;
+constexpr size_t kMostKnown = 1024;
+constexpr int kMostMetadataBytes = 16 << 10;
+
+/// 0: it is closed.
+uint64_t InodeOf(int fd) {
+  struct stat found{};
+  return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
+}
+
+/// IPv4 over a socket of both is IPv4, as gRPC names it.
+Endpoint Plain(const Endpoint& peer) {
+  if (!peer.address().is_v6() || !peer.address().to_v6().is_v4_mapped()) return peer;
+  return {boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, peer.address().to_v6()), peer.port()};
+}
+
+absl::Status CannotListen(const SocketAddress& where, const std::string& flags) {
+  const int why = errno;
+  const std::string message =
+      StrCat("cannot listen on ", where.text(), " for gRPC: ", ErrnoText(why), " (", flags, ")");
+  return why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcAcceptor>> GrpcAcceptor::Listen(
+    Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  const int fd = BoundSocket(options.where, SOCK_NONBLOCK);
+  if (fd < 0 || listen(fd, SOMAXCONN) != 0) {
+    const absl::Status why = CannotListen(options.where, options.flags);
+    if (fd >= 0) close(fd);
+    return why;
+  }
+  return std::unique_ptr<GrpcAcceptor>(
+      new GrpcAcceptor(std::move(options),
+                       builder.experimental().AddExternalConnectionAcceptor(
+                           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials),
+                       fd));
+}
+
+GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to,
+                           int listener)
+    : options_(std::move(options)),
+      to_(std::move(to)),
+      listener_(listener),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      shares_(options_.limits) {
+  BATON_CHECK(stop_ >= 0, "no eventfd: ", ErrnoText(errno));
+  Endpoint bound;
+  socklen_t bytes = static_cast<socklen_t>(bound.capacity());
+  BATON_CHECK(getsockname(listener_, bound.data(), &bytes) == 0, "getsockname: ", ErrnoText(errno));
+  bound.resize(bytes);
+  port_ = bound.port();
+}
+
+GrpcAcceptor::~GrpcAcceptor() {
+  Stop();
+  close(stop_);
+}
+
+void GrpcAcceptor::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void GrpcAcceptor::Stop() {
+  const uint64_t one = 1;
+  BATON_CHECK(write(stop_, &one, sizeof one) == ssize_t{sizeof one}, "eventfd: ", ErrnoText(errno));
+  if (thread_.joinable()) thread_.join();
+  if (listener_ >= 0) close(listener_);
+  listener_ = -1;
+}
+
+void GrpcAcceptor::Run() {
+  for (;;) {
+    pollfd wait[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    poll(wait, 2, -1);
+    if (wait[1].revents != 0) return;
+    Endpoint peer;
+    socklen_t bytes = static_cast<socklen_t>(peer.capacity());
+    const int fd = accept4(listener_, peer.data(), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {  // out of descriptors: give running connections time to end
+      if (errno == EMFILE || errno == ENFILE) poll(&wait[1], 1, kNoDescriptorPauseMs);
+      continue;
+    }
+    peer.resize(bytes);
+    Take(fd, peer);
+  }
+}
+
+void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
+  const boost::asio::ip::address from = CountedAs(peer.address());
+  const char* full = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    full = Enter(from);
+    if (full == nullptr) {
+      const Endpoint end = Plain(peer);
+      if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
+      taken_[end] = {fd, InodeOf(fd), ++number_};
+      if (options_.greeted_stay) not_greeted_[number_] = end;
+    }
+  }
+  if (full != nullptr) {
+    options_.refused(full);  // who sees the end of the connection finds it counted
+    const std::string host = from.to_string();
+    if (lines_.May(host)) LogWarning("{} port: a connection of {} is refused ({})", options_.port, host, full);
+    close(fd);
+    return;
+  }
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = listener_;
+  connection.fd = fd;
+  to_->HandleNewConnection(&connection);
+}
+
+const char* GrpcAcceptor::Enter(const boost::asio::ip::address& from) {
+  const bool limited = (options_.limits.loopback_too || !from.is_loopback()) && !known_.contains(from);
+  if (limited && !strangers_.May(from)) return "new-connections-per-address";
+  const char* full = shares_.Enter(from);
+  if (full != nullptr) {
+    Sweep();
+    full = shares_.Enter(from);
+  }
+  if (full != nullptr && options_.greeted_stay && MakeRoom(from, full == std::string_view("max-connections")))
+    full = shares_.Enter(from);
+  return full;
+}
+
+/// Gives back the places of connections that have ended.
+void GrpcAcceptor::Sweep() {
+  const TimePoint now = clock_.Now();
+  if (now - swept_ < kSweepPause) return;
+  swept_ = now;
+  for (auto one = taken_.begin(); one != taken_.end();) {
+    const auto at = one++;
+    if (InodeOf(at->second.fd) != at->second.inode) Forget(at);
+  }
+}
+
+/// Ends the oldest connection, of all or of the address, that has not greeted. False: all have.
+bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
+  for (const auto& [number, end] : not_greeted_) {
+    if (!of_all && CountedAs(end.address()) != from) continue;
+    const auto one = taken_.find(end);
+    // gRPC may close its descriptor at any moment; ours holds the socket while we look at which one it is.
+    const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);
+    if (held >= 0 && InodeOf(held) == one->second.inode) {
+      shutdown(held, SHUT_RDWR);
+      options_.refused("for-another");
+    }
+    if (held >= 0) close(held);
+    Forget(one);
+    return true;
+  }
+  return false;
+}
+
+void GrpcAcceptor::Forget(std::map<Endpoint, Taken>::iterator one) {
+  not_greeted_.erase(one->second.number);
+  shares_.Leave(CountedAs(one->first.address()));
+  taken_.erase(one);
+}
+
+void GrpcAcceptor::Greeted(std::string_view peer) {
+  const Endpoint end = PeerOf(peer);
+  std::lock_guard lock(mutex_);
+  const auto one = taken_.find(end);
+  if (one == taken_.end() || one->second.greeted) return;
+  one->second.greeted = true;
+  not_greeted_.erase(one->second.number);
+  known_[CountedAs(end.address())] = one->second.number;
+  if (known_.size() > kMostKnown)
+    known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second; }));
+}
+
+Endpoint PeerOf(std::string_view grpc_name) {
+  const size_t kind = grpc_name.find(':'), port_at = grpc_name.rfind(':');
+  if (kind == grpc_name.npos || port_at <= kind) return {};
+  const absl::string_view written(grpc_name.data() + kind + 1, port_at - kind - 1);
+  const std::string host = absl::StrReplaceAll(written, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}, {"[", ""}, {"]", ""}});
+  uint16_t port = 0;
+  std::from_chars(grpc_name.data() + port_at + 1, grpc_name.data() + grpc_name.size(), port);
+  boost::system::error_code no;
+  const auto address = boost::asio::ip::make_address(host, no);
+  return no ? Endpoint() : Plain({address, port});
+}
+
+void BoundConnections(grpc::ServerBuilder& builder, const IdleTimes& times) {
+  const auto ms = [](Duration d) { return static_cast<int>(Milliseconds(d)); };
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ms(times.begin));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ms(times.without_call));
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+}
+
+}  // namespace baton::net

@@ -1,0 +1,98 @@
+// GrpcAcceptor: takes the connections of a gRPC port in gRPC's place and hands them to gRPC, so that one address leaves
+// some to others and strangers do not shut out who has greeted. gRPC tells nobody when a connection ends; its socket
+// does: a descriptor that is closed, or another socket's by now, is a connection that has ended. Thread-safe; a thread
+// of its own.
+#pragma once
+
+#include <grpcpp/server_builder.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/limited_lines.h"
+#include "common/net/connection_shares.h"
+#include "common/net/idle_times.h"
+#include "common/net/socket_address.h"
+#include "common/net/strangers.h"
+
+namespace baton::net {
+
+class GrpcAcceptor {
+ public:
+  struct Options {
+    SocketAddress where;
+    std::string port, flags;  ///< for people: "grpc", "--host, --grpc-port"
+    ConnectionLimits limits;
+    int32_t new_per_second = 0;  ///< connections of one address; 0: no limit. Clients on this machine as in `limits`.
+    /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
+    /// full; and an address that has greeted has no limit of new connections.
+    bool greeted_stay = false;
+    /// On the thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "for-another": it was taken
+    /// and lost its place.
+    std::function<void(const char* why)> refused;
+  };
+  /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
+  /// PermissionDenied: with address and flags.
+  static absl::StatusOr<std::unique_ptr<GrpcAcceptor>> Listen(
+      Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
+  ~GrpcAcceptor();
+
+  uint16_t port() const { return port_; }
+  /// Takes connections from now on.
+  void Start();
+  /// Takes none any more: who dials is refused. Idempotent; before the server is shut down.
+  void Stop();
+  /// The connection of `peer` (grpc::ServerContext::peer) is of one who has proved himself. Cheap, for every call.
+  void Greeted(std::string_view peer);
+
+ private:
+  using Endpoint = boost::asio::ip::tcp::endpoint;
+  struct Taken {
+    int fd = -1;
+    uint64_t inode = 0;   ///< of the socket
+    uint64_t number = 0;  ///< in the order of coming
+    bool greeted = false;
+  };
+  GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
+  void Run();
+  void Take(int fd, const Endpoint& peer);
+  // With mutex_ held:
+  const char* Enter(const boost::asio::ip::address& from);
+  void Sweep();
+  bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
+  void Forget(std::map<Endpoint, Taken>::iterator one);
+
+  const Options options_;
+  const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_;
+  const SteadyClock clock_;
+  int listener_;    ///< -1: closed
+  const int stop_;  ///< can be read once Stop was called
+  uint16_t port_ = 0;
+  std::thread thread_;
+  // The thread's:
+  Strangers strangers_{options_.new_per_second, clock_};
+  LimitedLines lines_{clock_};
+  ConnectionShares shares_;
+  TimePoint swept_{};
+  uint64_t number_ = 0;
+  std::mutex mutex_;                                    // guards what follows
+  std::map<Endpoint, Taken> taken_;                     ///< by the peer's end
+  std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
+  std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
+};
+
+/// The end that gRPC names so: "ipv4:10.0.0.7:4000", "ipv6:%5Bfd00::1%5D:4000". Port 0: none.
+boost::asio::ip::tcp::endpoint PeerOf(std::string_view grpc_name);
+
+/// And the headers of one call have 16 KiB.
+void BoundConnections(grpc::ServerBuilder& builder, const IdleTimes& times);
+
+}  // namespace baton::net

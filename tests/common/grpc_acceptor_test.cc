@@ -1,0 +1,224 @@
+// A gRPC port before strangers: places, new connections a second, who is let go, and connections that do nothing.
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "common/grpc/acceptor.h"
+#include "common/str_cat.h"
+
+namespace baton::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::string kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+constexpr int kPatienceMs = 10000;
+
+/// A client's end, of an address of this machine.
+class Socket {
+ public:
+  Socket(uint16_t port, const std::string& from) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const SocketAddress self = *SocketAddress::Of(from, 0), to = *SocketAddress::Of("127.0.0.1", port);
+    EXPECT_EQ(bind(fd_, self.get(), self.bytes()), 0);
+    EXPECT_EQ(connect(fd_, to.get(), to.bytes()), 0);
+  }
+  ~Socket() { close(fd_); }
+  Socket(const Socket&) = delete;
+
+  void Send(const std::string& bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  /// Its name in gRPC.
+  std::string peer() const { return StrCat("ipv4:", SocketAddress::OfSocket(fd_).text()); }
+  /// Whether anything comes before the end.
+  bool Served() const { return ReadSome() > 0; }
+  /// Reads on until the other side closes. False: it does not.
+  bool Ended() const {
+    ssize_t got = 1;
+    while (got > 0) got = ReadSome();
+    return got == 0;
+  }
+  /// Nothing has come that was not read, and no end.
+  bool Quiet() const {
+    pollfd one{fd_, POLLIN | POLLRDHUP, 0};
+    return poll(&one, 1, 0) == 0;
+  }
+
+ private:
+  ssize_t ReadSome() const {
+    pollfd one{fd_, POLLIN, 0};
+    if (poll(&one, 1, kPatienceMs) <= 0) return -1;
+    char bytes[4096];
+    return std::max<ssize_t>(read(fd_, bytes, sizeof bytes), 0);  // a reset is an end, too
+  }
+  const int fd_;
+};
+
+class Port : public testing::Test {
+ protected:
+  void Start(GrpcAcceptor::Options options, const IdleTimes& idle = {std::chrono::hours(1), std::chrono::hours(1)}) {
+    options.where = *SocketAddress::Of("127.0.0.1", 0);
+    options.port = "test";
+    options.refused = [this](const char* why) {
+      std::lock_guard lock(mutex_);
+      ++refused_[why];
+    };
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    BoundConnections(builder, idle);
+    auto acceptor = GrpcAcceptor::Listen(std::move(options), builder, grpc::InsecureServerCredentials());
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    acceptor_ = *std::move(acceptor);
+    builder.RegisterCallbackGenericService(&service_);  // gRPC starts no server without any
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    acceptor_->Start();
+  }
+  ~Port() override {
+    if (acceptor_) acceptor_->Stop();
+    if (server_) server_->Shutdown(std::chrono::system_clock::now());
+  }
+  /// A connection that has begun; its SETTINGS came, or its end.
+  std::pair<std::unique_ptr<Socket>, bool> Dial(const std::string& from = "127.0.0.1") {
+    auto socket = std::make_unique<Socket>(acceptor_->port(), from);
+    socket->Send(kPreface);
+    const bool served = socket->Served();
+    return {std::move(socket), served};
+  }
+  int Refused(const std::string& why) {
+    std::lock_guard lock(mutex_);
+    return refused_[why];
+  }
+
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, int> refused_;
+  grpc::CallbackGenericService service_;
+  std::unique_ptr<GrpcAcceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(Port, AnAddressHasSoManyNewConnectionsASecondAndOthersHaveTheirOwn) {
+  Start({.limits = {.most = 100, .loopback_too = true}, .new_per_second = 3});
+  std::vector<std::unique_ptr<Socket>> open;
+  int served = 0;
+  for (int i = 0; i < 20; ++i) {
+    auto [socket, ok] = Dial();
+    served += ok ? 1 : 0;
+    open.push_back(std::move(socket));
+  }
+  EXPECT_EQ(served + Refused("new-connections-per-address"), 20);
+  EXPECT_GE(Refused("new-connections-per-address"), 1);
+  EXPECT_TRUE(Dial("127.0.0.2").second);
+}
+
+TEST_F(Port, ThisMachinesClientsHaveNoSuchLimitUnlessTheyAreToHaveOne) {
+  Start({.limits = {.most = 100}, .new_per_second = 1});
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Dial().second) << i;
+}
+
+TEST_F(Port, StrangersLoseTheirPlacesToOthersAndWhoHasGreetedKeepsHis) {
+  Start({.limits = {.most = 3}, .greeted_stay = true});
+  const auto [first, first_served] = Dial("127.0.0.2");
+  const auto [greeted, greeted_served] = Dial();
+  const auto [third, third_served] = Dial("127.0.0.3");
+  ASSERT_TRUE(first_served && greeted_served && third_served);
+  acceptor_->Greeted(greeted->peer());
+  std::vector<std::unique_ptr<Socket>> flood;
+  for (int i = 0; i < 20; ++i) {
+    auto [socket, served] = Dial("127.0.0.4");
+    EXPECT_TRUE(served) << i;
+    flood.push_back(std::move(socket));
+  }
+  EXPECT_TRUE(first->Ended() && third->Ended());
+  for (int i = 0; i < 18; ++i) EXPECT_TRUE(flood[static_cast<size_t>(i)]->Ended()) << i;
+  EXPECT_EQ(Refused("for-another"), 20);
+  greeted->Send(std::string("\0\0\0\4\0\0\0\0\0", 9));
+  EXPECT_TRUE(greeted->Served()) << "its SETTINGS are answered";
+}
+
+TEST_F(Port, WhereAllHaveGreetedAStrangerFindsNoPlace) {
+  Start({.limits = {.most = 2}, .greeted_stay = true});
+  const auto [a, a_served] = Dial();
+  const auto [b, b_served] = Dial();
+  ASSERT_TRUE(a_served && b_served);
+  acceptor_->Greeted(a->peer()), acceptor_->Greeted(b->peer());
+  EXPECT_FALSE(Dial("127.0.0.2").second);
+  EXPECT_EQ(Refused("max-connections"), 1);
+}
+
+TEST_F(Port, AnAddressThatHasGreetedIsNotCountedBySeconds) {
+  Start({.limits = {.most = 100, .loopback_too = true}, .new_per_second = 1, .greeted_stay = true});
+  const auto [router, served] = Dial();
+  ASSERT_TRUE(served);
+  acceptor_->Greeted(router->peer());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Dial().second) << i;
+}
+
+TEST_F(Port, AStrangerOfTheSameAddressTakesNobodysPlaceWhoHasGreeted) {
+  Start({.limits = {.most = 100, .per_address = 2, .loopback_too = true}, .greeted_stay = true});
+  const auto [router, served] = Dial();
+  ASSERT_TRUE(served);
+  acceptor_->Greeted(router->peer());
+  const auto [stranger, stranger_served] = Dial();
+  ASSERT_TRUE(stranger_served);
+  EXPECT_TRUE(Dial().second);
+  EXPECT_TRUE(stranger->Ended());
+  EXPECT_TRUE(router->Quiet() || router->Served());
+}
+
+TEST_F(Port, ConnectionsThatDoNothingAreClosed) {
+  Start({}, {milliseconds(200), milliseconds(300)});
+  const Socket silent(acceptor_->port(), "127.0.0.1");
+  const auto [idle, served] = Dial();
+  ASSERT_TRUE(served);
+  const auto channel = grpc::CreateChannel(StrCat("127.0.0.1:", acceptor_->port()), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue done;
+  grpc::ClientContext context;
+  const auto watch = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &done);
+  const auto wait = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    return done.Next(&tag, &ok) && ok;
+  };
+  watch->StartCall(nullptr);
+  ASSERT_TRUE(wait());
+  grpc::Slice nothing;
+  watch->Write(grpc::ByteBuffer(&nothing, 1), nullptr);
+  ASSERT_TRUE(wait());
+  grpc::ByteBuffer now;
+  watch->Read(&now, nullptr);
+  ASSERT_TRUE(wait());
+  EXPECT_TRUE(silent.Ended());
+  EXPECT_TRUE(idle->Ended());
+  server_->GetHealthCheckService()->SetServingStatus("", false);
+  watch->Read(&now, nullptr);
+  EXPECT_TRUE(wait()) << "a call that waits is a call";
+  context.TryCancel();
+  grpc::Status status;
+  watch->Finish(&status, nullptr);
+  wait();
+  done.Shutdown();
+}
+
+TEST(GrpcPeer, NamesAreRead) {
+  for (const auto& [name, address, port] : {std::tuple{"ipv4:10.0.0.7:4000", "10.0.0.7", 4000},
+                                            {"ipv6:%5Bfd00::1%5D:4000", "fd00::1", 4000},
+                                            {"ipv6:[::1]:80", "::1", 80},
+                                            {"ipv6:%5B::ffff:10.0.0.7%5D:80", "10.0.0.7", 80}}) {
+    EXPECT_EQ(PeerOf(name).address().to_string(), address) << name;
+    EXPECT_EQ(PeerOf(name).port(), port) << name;
+  }
+  for (const char* name : {"", "unix:/a", "ipv4:", "ipv4:x:1", "10.0.0.7"}) EXPECT_EQ(PeerOf(name).port(), 0) << name;
+}
+
+}  // namespace
+}  // namespace baton::net

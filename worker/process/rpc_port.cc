@@ -1,0 +1,42 @@
+#include "worker/process/rpc_port.h"
+
+#include <chrono>
+
+#include "common/net/socket_address.h"
+#include "common/open_files.h"
+#include "common/str_cat.h"
+#include "common/tls/grpc_credentials.h"
+
+namespace baton::worker {
+namespace {
+
+// A router has one connection, or two while it dials again.
+constexpr int32_t kConnections = 4096, kOfAnAddress = 512, kNewPerSecond = 100;
+constexpr net::IdleTimes kIdle{std::chrono::seconds(10), std::chrono::seconds(120)};
+constexpr uint64_t kOtherFiles = 4096 + 1024;  // of the landing port, and all that is no connection
+
+int32_t ConnectionsThatFit() {
+  const uint64_t files = AllowOpenFiles(kConnections + kOtherFiles);
+  return files >= kConnections + kOtherFiles ? kConnections : static_cast<int32_t>(files / 4);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<net::GrpcAcceptor>> ListenForCalls(const RpcPort& port, grpc::ServerBuilder& builder) {
+  const WorkerConfig& config = port.config;
+  const auto where = net::AddressToBind(config.host, static_cast<uint16_t>(config.port));
+  if (!where.ok()) return absl::FailedPreconditionError(StrCat("--host ", config.host, ": ", where.status().message()));
+  net::BoundConnections(builder, kIdle);
+  const int32_t most = ConnectionsThatFit();
+  return net::GrpcAcceptor::Listen(
+      {.where = *where,
+       .port = "worker",
+       .flags = "in use or not permitted; --host, --port",
+       .limits = {.most = most, .per_address = std::min(kOfAnAddress, most / 2), .leaves_others = true},
+       .new_per_second = kNewPerSecond,
+       .greeted_stay = port.greeted_stay,
+       .refused = port.refused},
+      builder, port.grpc_tls ? port.grpc_tls->ForServer("worker", true) : grpc::InsecureServerCredentials());
+}
+
+}  // namespace baton::worker
