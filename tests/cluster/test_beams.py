@@ -134,6 +134,7 @@ class Beams(unittest.TestCase):
         with Cluster(args=WIDTH) as c:
             want = in_parallel([lambda b=b: answer(c, b) for b in bodies])
         with Cluster(args=[*WIDTH, "--prefill", 1, "--decode", 2, "--local-prefill-max-tokens", 4]) as c:
+            c.wait_until(lambda: c.log.read_text().count("proven by a canary") == 3, "both decode workers take requests")
             got = []
             asking = threading.Thread(target=lambda: got.extend(in_parallel([lambda b=b: answer(c, b) for b in bodies])))
             asking.start()
