@@ -137,9 +137,9 @@ class CudaOps final : public Ops {
   Scratch ids_, partial_o_, partial_ml_, sample_;
   Scratch ordered_;             ///< x of a linear layer in the order of its weight's inputs
   int64_t ordered_inputs_ = 0;  ///< the most that a weight has; 0: none has an order of its own
-  gpu::Memory ones_;         // scales of e4m3 KV
-  bool hands_over_ = false;  ///< another stream moves KV
-  bool has_peers_ = false;   ///< of a group, that run the steps that this one does
+  gpu::Memory ones_;            // scales of e4m3 KV
+  bool hands_over_ = false;     ///< another stream moves KV
+  bool has_peers_ = false;      ///< of a group, that run the steps that this one does
 };
 
 }  // namespace baton::kernels
