@@ -93,9 +93,9 @@ helm() {
 
 # What reads compose.yaml, and what runs its containers.
 engines() {
-  local packages='docker-compose podman podman-compose crun netavark aardvark-dns curl'
+  local packages='docker-compose podman podman-compose crun netavark iptables aardvark-dns curl'
   # shellcheck disable=SC2086 # several names
-  dpkg-query -W $packages >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >$tools/engines.log 2>&1 ||
+  [ "$(dpkg-query -W -f '${db:Status-Status}\n' $packages 2>/dev/null | grep -cx installed)" = "$(wc -w <<<"$packages")" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >$tools/engines.log 2>&1 ||
     { echo "deploy_tools: no container engine: $(tail -1 $tools/engines.log)"; return 1; }
 }
 
