@@ -60,10 +60,13 @@ void FlipBook::Look(int32_t slot, const Worker& worker, TimePoint now) {
   if (flip.view.stage == FlipStage::kReturns) Returned(slot, flip, worker, now);
 }
 
+/// Whoever is lost is not waited for: what ran there has gone elsewhere, and another process may come in its place.
 void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
-  if (worker.connected && worker.incarnation != flip.incarnation)
+  if (!worker.connected)
+    return End(slot, flip, FlipStage::kFailed, StrCat("its connection is lost: ", worker.detail), now);
+  if (worker.incarnation != flip.incarnation)
     return End(slot, flip, FlipStage::kFailed, "another process is there now", now);
-  if (worker.connected && worker.idle) {
+  if (worker.idle) {
     flip.view.stage = FlipStage::kChanges;
     flip.number = ++last_;
     flip.told = now;
@@ -73,10 +76,10 @@ void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint
     return;
   }
   if (now < flip.until) return;
-  const std::string why = worker.connected ? StrCat(worker.requests, " requests still run there")
-                                           : StrCat("it is not connected: ", worker.detail);
   End(slot, flip, FlipStage::kFailed,
-      StrCat("after ", static_cast<int64_t>(Milliseconds(now - flip.began)), " ms ", why), now);
+      StrCat("after ", static_cast<int64_t>(Milliseconds(now - flip.began)), " ms ", worker.requests,
+             " requests still run there"),
+      now);
 }
 
 void FlipBook::Answered(int32_t slot, uint64_t number, const FlipAnswer& answer, TimePoint now) {

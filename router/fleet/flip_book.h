@@ -3,7 +3,7 @@
 //
 //   kDrains: no new requests ──nothing of ours runs there──► kChanges: the worker was told ──it answered──► kReturns
 //      │                                                        │                                             │
-//      └─patience is over, undone, it left──► kFailed ◄──it says no, or was lost──┴──another process, or long───┤
+//      └─patience is over, undone, lost──► kFailed ◄──it says no, or was lost──┴──another process, or long───┤
 //                                                                            kDone ◄──serves in its new role────┘
 //
 // A worker that was told waits itself until nothing runs there, of other routers neither. It is held for as long as it

@@ -6,7 +6,7 @@ import threading
 import unittest
 
 from harness import Cluster, run
-from test_disaggregated import wait_for_memory
+from test_disaggregated import LONG, wait_for_memory
 from test_flip import Load, answers, flip, workers
 from test_metrics import samples
 from test_node_lanes import Pair
@@ -73,8 +73,12 @@ class NodeFlips(unittest.TestCase):
         with Pair(TWO, TWO, spare=TWO) as pair:
             c, group = pair.cluster, pair.groups["spare"]
             port = group.nodes[0].address.rsplit(":", 1)[1]
+            slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
             with Load(c, self.alone, threads=3) as load:
-                c.wait_until(lambda: self.worker_of(pair, "spare")["requests"] > 0, "requests there", 60)
+                held = [threading.Thread(target=c.post, args=("/v1/completions", slow)) for _ in range(6)]
+                for t in held:
+                    t.start()
+                c.wait_until(lambda: self.worker_of(pair, "spare")["requests"] > 1, "requests there", 60)
                 told = []
                 order = threading.Thread(target=lambda: told.append(flip(c, self.worker_of(pair, "spare"), "prefill")))
                 order.start()
@@ -82,7 +86,9 @@ class NodeFlips(unittest.TestCase):
                 os.kill(group.nodes[1].process.pid, signal.SIGKILL)
                 group.nodes[1].process.wait()
                 self.assertEqual(group.nodes[0].process.wait(30), 7)
-                order.join()
+                order.join()  # nobody has brought the machine back
+                for t in held:
+                    t.join()
                 group.start(0, "--port", port), group.start(1)
                 c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it is back", 60)
                 self.assertEqual(self.worker_of(pair, "spare")["role"], "decode", "of its command line")

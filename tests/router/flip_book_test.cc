@@ -90,7 +90,7 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
       {"Begin", [](World& w) { (void)w.Begin(); }, {"=", "=", "=", "Hold →drains", "Hold →drains"}},
       {"Look: requests run", [](World& w) { w.Look(Busy()); }, {"=", "=", "=", "=", "="}},
       {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"Order →changes", "=", "=", "=", "="}},
-      {"Look: not connected", [](World& w) { w.Look(Away()); }, {"=", "=", "=", "=", "="}},
+      {"Look: not connected", [](World& w) { w.Look(Away()); }, {"Release →failed", "=", "=", "=", "="}},
       {"Look: in its new role",
        [](World& w) { w.Look(kChanged); },
        {"Release →failed", "=", "Release →done", "=", "="}},
@@ -189,6 +189,15 @@ TEST(FlipBook, ItsOldConnectionMayBeSeenForAMomentAfterTheAnswer) {
   w.Look(unproven);
   EXPECT_EQ(w.Take(), "→failed");
   EXPECT_NE(w.shown.why.find("its canary runs"), std::string::npos);
+}
+
+TEST(FlipBook, AWorkerThatDiesBeforeItIsToldIsNotWaitedForWhateverThePatience) {
+  World w;
+  ASSERT_TRUE(w.book.Begin(kSlot, Busy(), WorkerRole::kDecode, false, Duration::zero(), w.now).ok());
+  w.Look(Away());
+  EXPECT_EQ(w.Take(), "Hold →drains Release →failed");
+  EXPECT_EQ(w.shown.why, "its connection is lost: the connection broke");
+  EXPECT_TRUE(w.book.slots().empty());
 }
 
 TEST(FlipBook, UndoOfAWorkerThatWasToldIsRefused) {
