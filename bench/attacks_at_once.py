@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the clients of a cluster keep of their throughput while strangers attack every port of it at once.
 
-  bench/attacks_at_once.py [--rounds 6] [--seconds 4] [--clients 4] [--rate 20] [--only PORT] [--json FILE]
+  bench/attacks_at_once.py [--rounds 6] [--seconds 4] [--clients 4] [--rate 20] [--only PORT] [--attack NAME] [--json FILE]
 
 A cluster with API keys and its cluster secret; clients with a key ask without end. Attackers come from addresses of their own on
 loopback (127.0.0.2 and up), each attack `--rate` times a second, in a process of its own. Windows with and without them follow one
@@ -173,9 +173,10 @@ def main():
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rate", type=float, default=20)
     parser.add_argument("--only", choices=sorted({port for port, _, _ in ATTACKS.values()}), help="attacks at this port alone")
+    parser.add_argument("--attack", choices=sorted(ATTACKS), help="this attack alone")
     parser.add_argument("--json")
     args = parser.parse_args()
-    for name in [name for name, (port, _, _) in ATTACKS.items() if args.only and port != args.only]:
+    for name in [name for name, (port, _, _) in ATTACKS.items() if (args.only and port != args.only) or args.attack not in (None, name)]:
         del ATTACKS[name]
     with tempfile.TemporaryDirectory(prefix="baton-attacks-") as folder:
         keys = pathlib.Path(folder, "keys")

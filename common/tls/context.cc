@@ -44,6 +44,28 @@ int AlertOf(Refusal refusal) {
   }
 }
 
+int AppendToText(BIO* bio, const char* bytes, int count) {
+  static_cast<std::string*>(BIO_get_data(bio))->append(bytes, static_cast<size_t>(count));
+  return count;
+}
+
+long AnswerFlush(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+/// A BIO whose bytes go to the end of `text`, which outlives it.
+BIO* BioInto(std::string& text) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "text");
+    BATON_CHECK(made != nullptr && BIO_meth_set_write(made, AppendToText) == 1 &&
+                BIO_meth_set_ctrl(made, AnswerFlush) == 1);
+    return made;
+  }();
+  BIO* out = BIO_new(method);
+  BATON_CHECK(out != nullptr);
+  BIO_set_data(out, &text);
+  BIO_set_init(out, 1);
+  return out;
+}
+
 // What OpenSSL says. An alert that came is the peer's word.
 std::string WhyBroken() {
   const bool theirs = ERR_GET_REASON(ERR_peek_error()) >= SSL_AD_REASON_OFFSET;
@@ -123,10 +145,9 @@ Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key
     : context_(std::move(context)),
       ssl_(SSL_new(context_->get())),
       in_(BIO_new(BIO_s_mem())),
-      out_(BIO_new(BIO_s_mem())),
       bytes_of_a_key_(bytes_of_a_key) {
-  BATON_CHECK(ssl_ && in_ != nullptr && out_ != nullptr);
-  SSL_set_bio(ssl_.get(), in_, out_);
+  BATON_CHECK(ssl_ && in_ != nullptr);
+  SSL_set_bio(ssl_.get(), in_, BioInto(wire_));
   SSL_set_app_data(ssl_.get(), this);
   if (context_->peer() == PeerRole::kClient) {
     SSL_set_accept_state(ssl_.get());
@@ -222,10 +243,15 @@ void Session::Close() {
   ERR_clear_error();
 }
 
-std::string Session::TakeWire() {
-  std::string out(BIO_ctrl_pending(out_), '\0');
-  if (!out.empty()) BIO_read(out_, out.data(), static_cast<int>(out.size()));
-  return out;
+std::string Session::TakeWire() { return std::exchange(wire_, ""); }
+
+void Session::TakeWire(std::string& to) {
+  if (to.empty()) {
+    to.swap(wire_);
+  } else {
+    to += wire_;
+  }
+  wire_.clear();
 }
 
 std::string Session::TakePlain() { return std::exchange(plain_, ""); }

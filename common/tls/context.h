@@ -73,7 +73,9 @@ class Session {
   /// Tells the peer that nothing follows.
   void Close();
 
-  std::string TakeWire();   ///< to be sent
+  std::string TakeWire();  ///< to be sent
+  /// As TakeWire, behind what `to` has. Who gives the same empty string again and again costs no allocation.
+  void TakeWire(std::string& to);
   std::string TakePlain();  ///< what the peer wrote
   bool established() const;
   int keys_taken() const { return keys_taken_; }     ///< by this end, after the first
@@ -88,9 +90,9 @@ class Session {
   absl::Status Fail(Refusal refusal, std::string message);
 
   const std::shared_ptr<const Context> context_;
-  SessionPtr ssl_;
-  BIO* in_ = nullptr;   // owned by ssl_
-  BIO* out_ = nullptr;  // owned by ssl_
+  std::string wire_;   ///< to be sent
+  SessionPtr ssl_;     // writes into wire_
+  BIO* in_ = nullptr;  // owned by ssl_
   std::string unsent_, plain_;
   std::string peer_fault_;  ///< what CheckPeer said
   std::optional<Refusal> refusal_;

@@ -75,7 +75,8 @@ absl::Status Stream::Flush() {
   if (session_ == nullptr) return absl::OkStatus();
   for (;;) {
     if (!unsent()) {
-      wire_ = session_->TakeWire();
+      wire_.clear();
+      session_->TakeWire(wire_);
       sent_ = 0;
       if (wire_.empty()) return absl::OkStatus();
     }

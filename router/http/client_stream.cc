@@ -50,7 +50,7 @@ size_t ClientStream::Decrypted(size_t bytes, asio::mutable_buffer into, Error& e
     broken = !t.session->Feed(wire.substr(at, kPieceBytes)).ok();
     t.read.append(t.session->TakePlain());
   }
-  t.wire += t.session->TakeWire();
+  t.session->TakeWire(t.wire);
   const size_t n = std::min(t.read.size() - t.read_at, into.size());
   std::memcpy(into.data(), t.read.data() + t.read_at, n);
   t.read_at += n;
@@ -69,7 +69,7 @@ asio::const_buffer ClientStream::Encrypted(std::string_view text, Error& error) 
     const std::string_view piece = text.substr(0, kPieceBytes);
     if (!t.session->Write(piece).ok()) error = asio::error::connection_aborted;
     t.covers = piece.size();
-    t.wire += t.session->TakeWire();
+    t.session->TakeWire(t.wire);
   }
   return asio::buffer(t.wire) + t.wire_at;
 }
@@ -101,7 +101,8 @@ size_t ClientStream::WriteTlsNow(std::string_view text, Error& error) {
 void ClientStream::SayEnd() {
   if (!tls_ || tls_->wire_at < tls_->wire.size()) return;
   tls_->session->Close();
-  tls_->wire = tls_->session->TakeWire();
+  tls_->wire.clear();
+  tls_->session->TakeWire(tls_->wire);
   if (tls_->wire.empty()) return;
   Error ignored;
   tcp_.socket().write_some(asio::buffer(tls_->wire), ignored);

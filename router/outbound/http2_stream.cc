@@ -183,7 +183,7 @@ absl::Status AsioStream::Took(std::string_view bytes) {
     return absl::OkStatus();
   }
   const absl::Status fed = session_->Feed(bytes);
-  out_ += session_->TakeWire();
+  session_->TakeWire(out_);
   if (fed.ok() && !ready_ && session_->established()) BATON_RETURN_IF_ERROR(Handshaken());
   if (const std::string plain = session_->TakePlain(); ready_ && !plain.empty()) call_.Feed(plain);
   if (fed.ok() && session_->peer_closed()) call_.Lost("the worker closed the connection");
@@ -216,7 +216,7 @@ void AsioStream::Push() {
       if (session_ && !plain_.empty()) {
         if (const absl::Status taken = session_->Write(plain_); !taken.ok()) call_.Lost(View(taken.message()));
         plain_.clear();
-        out_ = session_->TakeWire();
+        session_->TakeWire(out_);
       }
     }
     if (!out_.empty()) continue;
