@@ -261,6 +261,46 @@ TEST(Grammar, SchemasMeanWhatTheDraftSays) {
   EXPECT_TRUE(takes(R"({"type":"string","format":"date-time"})", R"("2041-04-02T00:40:06+06:26")"));
 }
 
+TEST(Grammar, AFormatsTextsAreThoseThatItsStandardAllows) {
+  const Model m = Load("gpt2");
+  const auto takes = [&](const char* format, const std::string& text) {
+    const auto matcher = Compiled(m, GrammarKind::kJsonSchema, json{{"type", "string"}, {"format", format}}.dump());
+    return matcher->Consume(*m.tokenizer->Encode(json(text).dump(), false)).ok() && matcher->MayEnd();
+  };
+  for (const char* day : {"2024-02-29", "2000-02-29", "0004-02-29", "2023-02-28", "0001-12-31", "1900-03-29"}) {
+    EXPECT_TRUE(takes("date", day)) << day;
+    EXPECT_TRUE(takes("date-time", StrCat(day, "T10:00:00Z"))) << day;
+  }
+  for (const char* day : {"2023-02-29", "1900-02-29", "2100-02-29", "0000-02-29", "0000-01-01", "2024-02-30"}) {
+    EXPECT_FALSE(takes("date", day)) << day;
+    EXPECT_FALSE(takes("date-time", StrCat(day, "T10:00:00Z"))) << day;
+  }
+  const std::string label(63, 'a'), most = StrCat(label, ".", label, ".", label, ".", std::string(61, 'b'));
+  EXPECT_TRUE(takes("email", std::string(64, 'a') + "@b.de"));
+  EXPECT_TRUE(takes("email", StrCat("a.b+c@", label, ".", label, ".", label)));
+  EXPECT_TRUE(takes("email", "jane.doe@mail.eu.example.co.uk"));
+  EXPECT_FALSE(takes("email", "a@ab--c.de"));
+  EXPECT_FALSE(takes("email", "a..b@c.de"));
+  EXPECT_TRUE(takes("email", "a@[127.0.0.1]"));
+  EXPECT_FALSE(takes("email", std::string(65, 'a') + "@b.de"));
+  EXPECT_FALSE(takes("email", StrCat("a@", label, "a.de")));
+  EXPECT_FALSE(takes("email", StrCat("a@", most, "b")));
+  EXPECT_TRUE(takes("hostname", most));
+  EXPECT_FALSE(takes("hostname", most + "b"));
+  EXPECT_TRUE(takes("hostname", "a.c-d.e1.2.a-b--c"));
+  EXPECT_FALSE(takes("hostname", "xn--a.de"));
+  for (const char* format : {"email", "hostname"}) {
+    for (const char* more :
+         {R"({"maxLength":254})", R"({"minLength":6,"maxLength":100})", R"({"pattern":"\\.(com|de)$"})",
+          R"({"pattern":"^[a-z.@-]+$","maxLength":30})", R"({"type":["string","null"],"maxLength":40})"}) {
+      json schema = json{{"type", "string"}, {"format", format}};
+      schema.update(json::parse(more));
+      EXPECT_TRUE(m.compiler->Compile(GrammarKind::kJsonSchema, schema.dump()).ok())
+          << schema << m.compiler->Compile(GrammarKind::kJsonSchema, schema.dump()).status();
+    }
+  }
+}
+
 TEST(Grammar, WhatTakesTooLongToCompileIsRefusedAtOnce) {
   const Model m = Load("gpt2");
   std::string many = "[", more = "[";

@@ -71,7 +71,7 @@ fn read(kind: i32, text: &str) -> Outcome<TopLevelGrammar> {
         JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
         REGEX => TopLevelGrammar::from_regex(text),
         LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
-        LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
+        LARK => TopLevelGrammar::from_lark(prepare_embedded(text)?),
         CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
         _ => return invalid(format!("there is no grammar kind {kind}")),
     })
@@ -174,19 +174,29 @@ fn parse(text: &str) -> Outcome<Value> {
     serde_json::from_str(text).or_else(|e| invalid(format!("not JSON: {e}")))
 }
 
-/// Schemas may stand in a Lark grammar: `%json {...}`.
-fn embedded(text: &str) -> impl Iterator<Item = Value> + '_ {
+/// Schemas may stand in a Lark grammar: `%json {...}`. Each, and where its text ends.
+fn embedded(text: &str) -> impl Iterator<Item = (Value, std::ops::Range<usize>)> + '_ {
     const KEYWORD: &str = "%json";
     text.match_indices(KEYWORD).filter_map(|(at, _)| {
-        serde_json::Deserializer::from_str(&text[at + KEYWORD.len()..]).into_iter::<Value>().next()?.ok()
+        let begin = at + KEYWORD.len();
+        let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>();
+        let value = values.next()?.ok()?;
+        Some((value, begin..begin + values.byte_offset()))
     })
 }
 
-fn check_embedded(text: &str) -> Outcome<&str> {
-    for schema in embedded(text) {
-        schema::check(&schema)?;
+fn prepare_embedded(text: &str) -> Outcome<String> {
+    let (mut prepared, mut written) = (String::with_capacity(text.len()), 0);
+    for (schema, place) in embedded(text) {
+        let as_understood = schema::prepare(schema.clone())?;
+        // One may stand in another's text; what needs no change keeps its spelling.
+        if place.start >= written && as_understood != schema {
+            prepared += &text[written..place.start];
+            prepared += &format!(" {as_understood}");
+            written = place.end;
+        }
     }
-    Ok(text)
+    Ok(prepared + &text[written..])
 }
 
 /// A grammar of one of the strings in a JSON array; as one terminal, thousands of them are no work.
@@ -209,8 +219,8 @@ fn any_of(text: &str) -> Outcome<String> {
 fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) -> Option<String>) -> String {
     let error = error.trim();
     let schemas: Vec<Value> = match kind {
-        JSON_SCHEMA => parse(text).and_then(schema::prepare).into_iter().collect(),
-        LARK => embedded(text).collect(),
+        JSON_SCHEMA => parse(text).into_iter().collect(),
+        LARK => embedded(text).map(|(schema, _)| schema).collect(),
         _ => Vec::new(),
     };
     if let Some(places) = schema::places_of_keywords(&schemas, error) {
@@ -218,9 +228,14 @@ fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) ->
     }
     match (kind, schemas.first()) {
         (JSON_SCHEMA, Some(whole)) => {
-            let says =
-                |part: &Value| says(TopLevelGrammar::from_json_schema(part.clone())).map(|e| e.trim().to_string());
-            format!("the schema's {}: {error}", schema::narrow(whole, error, says))
+            let says = |part| says(TopLevelGrammar::from_json_schema(part)).map(|e| e.trim().to_string());
+            // Bounds are named as they stand in the schema, where that is as wrong as what the compiler was given.
+            let own = if error.contains("imum") || error.contains("atisfiable") { says(whole.clone()) } else { None };
+            let (path, error) = match &own {
+                Some(own) => schema::narrow(whole, own, |part| says(part.clone())),
+                None => schema::narrow(whole, error, |part| says(schema::prepare(part.clone()).ok()?)),
+            };
+            format!("the schema's {path}: {error}")
         }
         _ => error.to_string(),
     }

@@ -2,6 +2,7 @@
 //! Every entry goes through `ffi::guard` or `ffi::quiet`, so no panic crosses into C++.
 #![allow(clippy::missing_safety_doc)] // the contract of every entry is in baton_text.h
 
+mod bounds;
 mod budget;
 mod decoder;
 mod endless;

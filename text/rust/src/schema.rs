@@ -1,6 +1,7 @@
 //! JSON Schemas before they are compiled: what would take too long or come out wrong is refused, what the compiler reads in
 //! another way than the draft is put as it understands it; and where in a schema the fault is that it speaks of.
 
+use crate::bounds::{self, EXACT};
 use crate::endless::is_endless;
 use crate::ffi::{invalid, Outcome};
 use serde_json::{json, Map, Value};
@@ -8,7 +9,14 @@ use std::time::{Duration, Instant};
 
 /// Checked, and as the compiler understands it.
 pub fn prepare(mut schema: Value) -> Outcome<Value> {
-    mend(&mut schema);
+    check_numbers(&schema, "#")?;
+    let mut inner = Vec::new();
+    each_schema(&mut schema, &mut |members| inner.extend(bounds::inner_bounds(members)));
+    let next_to_zero = bounds::next_to_zero(inner.into_iter());
+    each_schema(&mut schema, &mut |members| {
+        mend(members);
+        bounds::mend(members, next_to_zero);
+    });
     check(&schema)?;
     Ok(schema)
 }
@@ -17,8 +25,7 @@ pub fn prepare(mut schema: Value) -> Outcome<Value> {
 const DIVISOR_LIMIT: u64 = 20_000;
 
 /// What the compiler would take too long for, or never end of, or take for something else.
-pub fn check(schema: &Value) -> Outcome<()> {
-    check_numbers(schema, "#")?;
+fn check(schema: &Value) -> Outcome<()> {
     if is_endless(schema) {
         return invalid("no text fits it: the schema asks for itself within itself, without an end");
     }
@@ -67,9 +74,6 @@ fn has_values(key: &str) -> bool {
     matches!(key, "const" | "enum" | "default" | "examples")
 }
 
-/// The compiler reads numbers as doubles.
-const EXACT: u64 = 1 << 53;
-
 fn check_numbers(value: &Value, path: &str) -> Outcome<()> {
     match value {
         Value::Object(members) => members.iter().try_for_each(|(key, member)| {
@@ -77,6 +81,8 @@ fn check_numbers(value: &Value, path: &str) -> Outcome<()> {
             match key.as_str() {
                 "const" | "enum" => check_constant(member, &here),
                 "default" | "examples" => Ok(()),
+                "minimum" | "exclusiveMinimum" => check_bound(member, 1.0, &here),
+                "maximum" | "exclusiveMaximum" => check_bound(member, -1.0, &here),
                 _ => check_numbers(member, &here),
             }
         }),
@@ -100,29 +106,96 @@ fn check_constant(value: &Value, path: &str) -> Outcome<()> {
     }
 }
 
-/// A time has its 60th second only when a leap second comes, which a grammar cannot know: without it all are valid.
-const NO_LEAP_SECOND: &str = "^[^:]*:[^:]*:[0-5]";
+/// `inward`: 1 for a lower, -1 for an upper bound. A bound may also be the name of a property.
+fn check_bound(value: &Value, inward: f64, path: &str) -> Outcome<()> {
+    let farthest = bounds::FARTHEST;
+    match value {
+        Value::Number(n) if n.as_f64().is_some_and(|bound| bound * inward > farthest) => {
+            let most = if inward > 0.0 { "a lower bound is at most " } else { "an upper bound is at least -" };
+            invalid(format!("the schema's {path} is {n}: {most}{farthest:e}"))
+        }
+        Value::Number(_) => Ok(()),
+        _ => check_numbers(value, path),
+    }
+}
 
-fn mend(value: &mut Value) {
+/// What the compiler's formats let through besides. A time has its 60th second only when a leap second comes, which a
+/// grammar cannot know: without it all are valid. A 29th of February is one in leap years only, and no calendar has a
+/// year 0.
+const NO_LEAP_SECOND: &str = "^[^:]*:[^:]*:[0-5]";
+const IN_THE_CALENDAR: &str = concat!(
+    "^(?:(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
+    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
+);
+const NARROWED: [(&str, &[&str]); 3] =
+    [("time", &[NO_LEAP_SECOND]), ("date-time", &[NO_LEAP_SECOND, IN_THE_CALENDAR]), ("date", &[IN_THE_CALENDAR])];
+
+/// The part of a host's name between two dots: its third and fourth character not both hyphens, which only names in
+/// Punycode have; at most four more than `$most`, and `$less` is one less.
+macro_rules! label {
+    ($most:literal, $less:literal) => {
+        concat!(
+            "[0-9A-Za-z](?:[0-9A-Za-z-]?[0-9A-Za-z]|[0-9A-Za-z-](?:[0-9A-Za-z][0-9A-Za-z-]{0,",
+            $most,
+            "}[0-9A-Za-z]|-[0-9A-Za-z](?:[0-9A-Za-z-]{0,",
+            $less,
+            "}[0-9A-Za-z])?))?"
+        )
+    };
+}
+const HOST: &str = concat!("^", label!("59", "58"), r"(?:\.", label!("59", "58"), ")*$");
+/// 64 characters at most, 32 where there are dots between them (RFC 5321 allows 64 then, too, but counting both costs
+/// more states than the compiler has); of a host's name up to three parts of 63 characters or up to ten of 24.
+const MAILBOX: &str = concat!(
+    "^(?:[0-9A-Za-z!#$%&'*+/=?^_`{|}~-]{1,64}",
+    r"|[0-9A-Za-z!#$%&'*+/=?^_`{|}~-](?:\.?[0-9A-Za-z!#$%&'*+/=?^_`{|}~-]){1,31})@",
+    "(?:",
+    label!("59", "58"),
+    r"(?:\.",
+    label!("59", "58"),
+    "){0,2}|",
+    label!("20", "19"),
+    r"(?:\.",
+    label!("20", "19"),
+    "){3,9}|",
+    r"\[(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\])$"
+);
+/// Formats in other words than the compiler's, which bound no length. A host's name has 253 characters at most.
+const WORDED: [(&str, &[&str]); 2] = [("hostname", &[HOST, "^.{1,253}$"]), ("email", &[MAILBOX])];
+
+/// Calls `see` with every schema in `value`, inner ones first.
+fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>)) {
     match value {
         Value::Object(members) => {
             for (key, member) in members.iter_mut() {
-                match (key.as_str(), &mut *member) {
-                    ("$ref", Value::String(reference)) => decode_reference(reference),
-                    (key, member) if !has_values(key) => mend(member),
-                    _ => {}
+                match member {
+                    Value::Object(named) if NAMES.contains(&key.as_str()) => {
+                        named.iter_mut().for_each(|(_, part)| each_schema(part, see))
+                    }
+                    _ if has_values(key) => {}
+                    _ => each_schema(member, see),
                 }
             }
-            if matches!(members.get("format"), Some(Value::String(format)) if format == "time" || format == "date-time")
-            {
-                let all = members.entry("allOf").or_insert_with(|| json!([]));
-                if let Value::Array(all) = all {
-                    all.push(json!({"pattern": NO_LEAP_SECOND}));
-                }
-            }
+            see(members);
         }
-        Value::Array(items) => items.iter_mut().for_each(mend),
+        Value::Array(items) => items.iter_mut().for_each(|item| each_schema(item, see)),
         _ => {}
+    }
+}
+
+fn mend(members: &mut Map<String, Value>) {
+    if let Some(Value::String(reference)) = members.get_mut("$ref") {
+        decode_reference(reference);
+    }
+    let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
+    let of = |table: &'static [(&str, &[&str])]| table.iter().find(|(name, _)| *name == format).map(|(_, all)| *all);
+    let is_fixed = members.contains_key("const") || members.contains_key("enum");
+    let (narrowed, worded) = (of(&NARROWED), if is_fixed { None } else { of(&WORDED) });
+    if worded.is_some() {
+        members.shift_remove("format");
+    }
+    for pattern in narrowed.or(worded).unwrap_or_default() {
+        bounds::add_all_of(members, json!({"pattern": pattern}));
     }
 }
 
@@ -208,34 +281,36 @@ fn find(value: &Value, path: &str, keys: &[&str], places: &mut Vec<String>) {
 /// A fault is looked for so long.
 const NARROWING: Duration = Duration::from_millis(50);
 
-/// The path of the smallest part of `whole` of which the compiler says the same `error`, as far as time allows. `says`:
-/// what it says of a schema.
-pub fn narrow(whole: &Value, error: &str, says: impl Fn(&Value) -> Option<String>) -> String {
+/// The path of the smallest part of `whole` of which the compiler says the same `error`, as far as time allows, and the
+/// error; of a property that must be there and cannot, what it says of the property. `says`: what it says of a schema.
+pub fn narrow(whole: &Value, error: &str, says: impl Fn(&Value) -> Option<String>) -> (String, String) {
     let begun = Instant::now();
     let definitions: Map<String, Value> = ["$schema", "$defs", "definitions"]
         .into_iter()
         .filter_map(|key| Some((key.to_string(), whole.get(key)?.clone())))
         .collect();
-    let has_fault = |part: &Value| {
-        let Value::Object(members) = part else { return says(part).as_deref() == Some(error) };
+    let fault = |part: &Value| {
+        let Value::Object(members) = part else { return says(part) };
         let mut alone = members.clone();
         definitions.iter().for_each(|(key, value)| drop(alone.insert(key.clone(), value.clone())));
-        says(&Value::Object(alone)).as_deref() == Some(error)
+        says(&Value::Object(alone))
     };
-    let (mut here, mut path) = (whole, String::from("#"));
+    let (mut here, mut path, mut error) = (whole, String::from("#"), error.to_string());
     'deeper: while begun.elapsed() < NARROWING {
+        let property = error.split_once("required property '").and_then(|(_, rest)| rest.split_once('\'')).map(|p| p.0);
+        let impossible = property.map(|name| step(&step(&path, "properties"), name));
         for (name, part) in parts(here, &path) {
             if begun.elapsed() >= NARROWING {
                 break 'deeper;
             }
-            if has_fault(part) {
-                (here, path) = (part, name);
+            if let Some(own) = fault(part).filter(|own| *own == error || impossible.as_ref() == Some(&name)) {
+                (here, path, error) = (part, name, own);
                 continue 'deeper;
             }
         }
         break;
     }
-    path
+    (path, error)
 }
 
 /// The schemas that stand directly in one, with their paths.
