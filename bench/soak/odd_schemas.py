@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 from harness import TINY, Cluster  # noqa: E402
 
 SCHEMA = "https://json-schema.org/draft/2020-12/schema"
-FORMATS = ["date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname"]
+FORMATS = ["date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "hostname", "duration", "uri"]
 WORDS = ["na\u00efve", "\u65e5\u672c\u8a9e", "\U0001f980 crab", "\u0627\u0644\u0633\u0644\u0627\u0645", "tab\there", "quote\"d", "back\\slash", "nul\u0001", "a/b~c", "", " ", "\u00df", "e\u0301", "\u200b", "</s>", "<|im_end|>"]
 OPEN = {"additionalProperties": False}
 
@@ -68,6 +68,11 @@ ODD = [
     lambda r: {"anyOf": [{"type": "string", "const": "auto"}, {"type": "integer", "minimum": r.randint(-20, 0), "maximum": 20}], "title": "Or"},
     lambda r: {"type": "object", "required": ["unlisted", "b"], "properties": {"b": {"type": "boolean"}}, "additionalProperties": {"enum": [1, "one"]}, "maxProperties": 3},
     lambda r: {"type": "string", "format": r.choice(FORMATS), "maxLength": 40},
+    lambda r: {"type": "number", "exclusiveMinimum": 0, "maximum": r.choice([0.5, 0.001, 1, 0.75, 3.125])},
+    lambda r: {"type": "number", "minimum": r.choice([-0.001, -0.75, -12.5]), "exclusiveMaximum": 0},
+    lambda r: {"type": ["number", "null"], "exclusiveMinimum": r.randint(1, 9), "maximum": r.choice([9.001, 10.25])},
+    lambda r: closed({"p": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "q": {"allOf": [{"type": "number", "minimum": -1.25}, {"exclusiveMaximum": r.choice([0, 0.1, -1])}]}}),
+    lambda r: {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0, "maximum": 2.5, "multipleOf": r.choice([0.25, 0.5, 1.25])}, "minItems": 2, "maxItems": 4},
 ]
 
 
@@ -85,6 +90,9 @@ def front_end(r, schema, seed):
     if kind == 5 and isinstance(schema, dict):
         body = {"model": "tiny-llama", "messages": chat["messages"], "stream": False, "format": schema, "options": {"num_predict": 500, "seed": seed, "temperature": chat["temperature"]}}
         return "/api/chat", body, lambda a: (a["message"]["content"], a["done_reason"] == "stop")
+    if kind == 7 and isinstance(schema, dict) and schema.get("type") == "object":
+        body = {**chat, "tools": [{"type": "function", "function": {"name": "note", "strict": True, "parameters": schema}}], "tool_choice": {"type": "function", "function": {"name": "note"}}}
+        return "/v1/chat/completions", body, lambda a: ((a["choices"][0]["message"].get("tool_calls") or [{"function": {"arguments": ""}}])[0]["function"]["arguments"], a["choices"][0]["finish_reason"] in ("stop", "tool_calls"))
     body = {**chat, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}}
     return "/v1/chat/completions", body, lambda a: (a["choices"][0]["message"]["content"], a["choices"][0]["finish_reason"] == "stop")
 
