@@ -1,9 +1,11 @@
 """A keyword of JSON Schema that is not followed is a 400 that names it, its place and the client's own field, wherever a schema can stand:
 one table of keywords and fields. What no grammar can be made of, of whatever kind, is answered within a second, too."""
 import json
+import shutil
 import time
 import unittest
 
+import grpc_call
 from harness import Cluster
 from thinking_model import thinking_model
 
@@ -76,6 +78,24 @@ PLACES = {
     "options.guided_json": (GENERATE, lambda s: {"options": {"guided_json": s}}, "guided_json"),
 }
 
+# gRPC, whose only field for it is sampling.grammar: (the prompt, the grammar's kind, its text)
+JSON_SCHEMA, LARK = 1, 3
+WITH_TEXT = grpc_call.field(2, "Hi")
+WITH_TOKENS = grpc_call.field(3, grpc_call.field(1, b"\x05"))
+WITH_CHAT = grpc_call.field(4, grpc_call.field(1, grpc_call.field(1, "user") + grpc_call.field(2, "Hi")))
+GRPC_PLACES = {
+    "gRPC, text": (WITH_TEXT, JSON_SCHEMA, json.dumps),
+    "gRPC, token ids": (WITH_TOKENS, JSON_SCHEMA, json.dumps),
+    "gRPC, chat": (WITH_CHAT, JSON_SCHEMA, json.dumps),
+    "gRPC, in a grammar of rules": (WITH_CHAT, LARK, lambda s: f"start: \"<\" %json {json.dumps(s)}"),
+}
+
+
+def generate(address, prompt, kind, text):
+    grammar = grpc_call.field(1, kind) + grpc_call.field(2, text)
+    sampling = grpc_call.field(13, 2) + grpc_call.field(18, grammar)  # max_tokens
+    return grpc_call.call(address, "/baton.v1.Generation/Generate", prompt + grpc_call.field(6, sampling))
+
 
 def message_of(reply):
     error = reply.json()["error"]
@@ -110,6 +130,21 @@ class SchemaFaults(unittest.TestCase):
                     if path in (CHAT[0], TEXT[0], RESPONSES[0]):
                         self.assertEqual(reply.json()["error"]["param"], field)
         print(f"\n    {len(PLACES)} places, {len(KEYWORDS)} keywords, the slowest answer after {slowest:.2f} s", flush=True)
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is not installed")
+    def test_every_keyword_over_grpc(self):
+        slowest = 0.0
+        for place, (prompt, kind, text) in GRPC_PLACES.items():
+            for keyword, (schema, where) in KEYWORDS.items():
+                began = time.monotonic()
+                code, message = generate(self.c.grpc, prompt, kind, text(schema))
+                slowest = max(slowest, time.monotonic() - began)
+                with self.subTest(place=place, keyword=keyword):
+                    self.assertEqual(code, "INVALID_ARGUMENT", message)
+                    self.assertIn(f"{where} is not supported", message)
+                    self.assertIn("sampling.grammar", message)
+            self.assertEqual(generate(self.c.grpc, prompt, kind, text({"type": "integer"})), ("OK", ""), place)
+        print(f"\n    {len(GRPC_PLACES)} places, {len(KEYWORDS)} keywords, the slowest answer after {slowest:.2f} s", flush=True)
 
     def test_a_function_that_is_not_strict_may_have_any_schema(self):
         for path, body, tools in ((*CHAT, [function(in_object(*KEYWORDS["not"])[0])]), (*MESSAGES, [{"name": "f", "input_schema": in_object(*KEYWORDS["not"])[0]}])):
