@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::string_view kSizes[] = {"model",
                                        "load-format",
+                                       "tokenizer",
+                                       "skip-tokenizer-init",
                                        "dtype",
                                        "device",
                                        "gpu-memory-utilization",

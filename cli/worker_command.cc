@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "cli/allocator.h"
 #include "cli/command.h"
 #include "cli/config_explain.h"
 #include "cli/drain_loop.h"
@@ -71,6 +72,7 @@ MachineStatus StatusOf(const worker::WorkerConfig& config, const worker::WorkerS
 }
 
 int RunWorker(WorkerFlags& flags) {
+  GiveBackWhatEndedThreadsFreed();
   if (flags.set.explains()) return Explain(flags.set);
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   std::vector<std::string> arguments;

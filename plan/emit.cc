@@ -22,7 +22,7 @@ std::vector<Role> RolesOf(const Proposal& layout) {
 }
 
 // What a worker takes and a gibibyte for the process itself, in MiB.
-int64_t MemoryMiB(const MemoryPlan& memory) { return (memory.Total() >> 20) + 1024; }
+int64_t MemoryMiB(const MemoryPlan& memory) { return ((memory.Total() + memory.text_bytes) >> 20) + 1024; }
 
 std::string FileName(const std::string& path) {
   const size_t end = path.find_last_not_of('/');

@@ -8,6 +8,7 @@
 #include "engine/model/kv_groups.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "worker/process/kv_budget.h"
+#include "worker/process/text_memory.h"
 #include "worker/ranks/rank.h"
 
 namespace baton::plan {
@@ -84,7 +85,8 @@ absl::Status AddKv(const WorkerConfig& config, MemoryPlan& plan) {
     rank.kv_bytes = engine::KvMemory::Bytes(engine::RankKvLayout(layout, engine::ShapeOf(plan.model, rank.place)),
                                             blocks.num_blocks);
   }
-  if (plan.Total() > plan.available_bytes) return TooMuch(config, "", plan.Total(), plan.available_bytes);
+  const int64_t all = plan.Total() + plan.text_bytes;
+  if (all > plan.available_bytes) return TooMuch(config, "", all, plan.available_bytes);
   return absl::OkStatus();
 }
 
@@ -112,6 +114,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
     plan.kv_layout = std::move(memory.kv_layout);
   }
   plan.max_model_len = config.max_model_len > 0 ? config.max_model_len : plan.model.max_position_embeddings;
+  plan.text_bytes = worker::TextBytes(config, plan.model.vocab_size);
   plan.landing_bytes = config.landing_slots * config.landing_slot_bytes;
   BATON_RETURN_IF_ERROR(CheckRanks(config, plan));
   BATON_RETURN_IF_ERROR(AddKv(config, plan));

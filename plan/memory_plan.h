@@ -49,6 +49,9 @@ struct MemoryPlan {
   /// Of a decode worker beside all this: the slots that prompts land in. Those that write them through shared memory
   /// map them as well.
   int64_t landing_bytes = 0;
+  /// Of a worker beside all this, whatever its ranks: about what grammars keep of its tokenizer; 0 where it has none.
+  int64_t text_bytes = 0;
+  /// Of all ranks, without landing_bytes and text_bytes.
   int64_t Total() const;
   /// Sequences of max_model_len that fit at once.
   double Sequences() const { return static_cast<double>(kv_tokens) / static_cast<double>(max_model_len); }

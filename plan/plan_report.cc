@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/host_memory.h"
 #include "common/str_cat.h"
+#include "worker/process/text_memory.h"
 
 namespace baton::plan {
 namespace {
@@ -156,8 +157,14 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
                         "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
                         "its machine map\n",
                         MiB(plan.landing_bytes));
-  absl::StrAppendFormat(&out, "memory: %.2f GiB of %.2f GiB, %.2f GiB stay free for the process itself%s\n",
-                        GiB(plan.Total()), GiB(plan.available_bytes), GiB(plan.available_bytes - plan.Total()),
+  if (plan.text_bytes > 0)
+    absl::StrAppendFormat(&out,
+                          "grammars: a worker keeps about %.2f MiB of its tokenizer beside, %d bytes for each of %d "
+                          "tokens (none with --skip-tokenizer-init)\n",
+                          MiB(plan.text_bytes), worker::kTextBytesPerId, plan.model.vocab_size);
+  const int64_t all = plan.Total() + plan.text_bytes;
+  absl::StrAppendFormat(&out, "memory: %.2f GiB of %.2f GiB, %.2f GiB stay free for the process itself%s\n", GiB(all),
+                        GiB(plan.available_bytes), GiB(plan.available_bytes - all),
                         config.device == "cpu" ? "" : ", the driver and what kernels keep for themselves");
   out += config.device == "cpu"
              ? "sure: these bytes are counted by the worker's own code, and are those that it prints "
@@ -193,6 +200,7 @@ std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan, const s
                                  {"sequences", plan.Sequences()},
                                  {"total_bytes", plan.Total()},
                                  {"landing_bytes", plan.landing_bytes},
+                                 {"text_bytes", plan.text_bytes},
                                  {"available_bytes", plan.available_bytes}};
   if (roofline) json["roofline"] = RooflineJson(*roofline);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -248,6 +256,8 @@ std::string PlanFlags(const WorkerConfig& config, const MemoryPlan& plan) {
              config.kv_cache_dtype, " --block-size ", config.block_size, " --max-model-len ", plan.max_model_len,
              " --max-num-seqs ", config.max_num_seqs, " --max-num-batched-tokens ", config.max_num_batched_tokens,
              " --kv-cache-memory ", plan.kv_budget);
+  if (!config.tokenizer.empty()) out += " --tokenizer " + Quoted(config.tokenizer);
+  if (config.skip_tokenizer_init) out += " --skip-tokenizer-init";
   if (config.load_format != "auto") out += " --load-format " + config.load_format;
   return out + "\n";
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`baton plan` beside what workers take: models of several families × layouts, random weights. For each: weights, workspace and
 KV to the byte; the resident memory of its workers once every KV block has been written, beside the plan (goal: within 3 % and
-64 MiB a process); and the error of planned TTFT and TPOT, as limits and calibrated by half of the requests.
+64 MiB a process; landing slots and what grammars keep of a tokenizer of as many tokens are planned); and the error of planned TTFT and TPOT, as limits and calibrated by half of the requests.
 
   plan_check.py [--baton build/baton] [--only MODEL] [--memory-bandwidth GB/S] [--compute TFLOP/S] [--json FILE]
 
@@ -19,6 +19,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+import made_tokenizer  # noqa: E402
 from stall import wait_ready  # noqa: E402
 
 # hidden, inner, layers, heads, KV heads, head size, words: published shapes, with fewer layers where one would take minutes
@@ -38,7 +40,7 @@ LAYOUTS = {
 }
 SMOLLM2 = pathlib.Path(subprocess.check_output([ROOT / "scripts/fetch_model.sh", "--path"], text=True).strip())
 LENGTH, SEQUENCES, KV = 512, 8, 16 << 20
-# The tokenizer has a few hundred tokens only: any other would be drawn without a text, and no chunk would come of it.
+# Bytes that are text each: others can be parts of characters, and no chunk would come of them.
 WITH_TEXT = json.dumps({"allowed_token_ids": list(range(40, 120))})
 SAME = ["--max-model-len", LENGTH, "--max-num-seqs", SEQUENCES, "--max-num-batched-tokens", 128,
         "--kv-cache-memory", KV]
@@ -57,8 +59,9 @@ def write_model(folder, shape):
     for key in ("query_pre_attn_scalar",):
         if key in config:
             config[key] = head
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+    for name in ("tokenizer_config.json", "generation_config.json"):
         shutil.copy(ROOT / "tests/data/tiny-llama" / name, folder)
+    made_tokenizer.write(folder / "tokenizer.json", ROOT / "tests/data/tiny-llama/tokenizer.json", words)
     (folder / "config.json").write_text(json.dumps(config))
 
 
@@ -120,7 +123,7 @@ def one(o, folder, model, layout, count):
                                 capture_output=True, text=True, check=True).stdout
     error = re.search(r"TTFT (\d+) % before, (\d+) % after; TPOT (\d+) % before, (\d+) % after", calibrated)
     landing = 2 * planned["landing_bytes"] if count > 1 else 0  # both map it
-    return {"planned": planned["total_bytes"] * count + landing, "resident": rss, "processes": len(pids), "exact": exact,
+    return {"planned": (planned["total_bytes"] + planned["text_bytes"]) * count + landing, "resident": rss, "processes": len(pids), "exact": exact,
             "kv_tokens": planned["kv_tokens"], "ttft_error": [int(error[1]), int(error[2])], "tpot_error": [int(error[3]), int(error[4])]}
 
 

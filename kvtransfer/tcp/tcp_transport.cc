@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <utility>
@@ -35,9 +36,11 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions op
   const LandingShape& landing = transport->options_.landing;
   const size_t bytes = landing.slots * landing.slot_bytes;
   if (bytes == 0) return transport;
-  transport->memory_.reset(static_cast<std::byte*>(std::calloc(bytes, 1)));
-  if (transport->memory_ == nullptr) return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory"));
-  transport->landing_ = {transport->memory_.get(), bytes};
+  // Not of the allocator, which may write it: a ring that no prompt lands in takes no memory.
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory: ", ErrnoText()));
+  transport->landing_ = {static_cast<std::byte*>(memory), bytes};
   return transport;
 }
 
@@ -51,6 +54,7 @@ TcpTransport::~TcpTransport() {
   peers_.clear();
   close(epoll_);
   close(listener_);
+  if (!landing_.empty()) munmap(landing_.data(), landing_.size());
 }
 
 absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -76,7 +75,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
 
   const TcpOptions options_;
   TransportEvents& events_;
-  std::span<std::byte> landing_;
+  std::span<std::byte> landing_;  ///< a mapping of its own
 
  private:
   PeerNumber Add(int socket, bool accepted, std::shared_ptr<const tls::Context> tls);
@@ -97,8 +96,6 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   const int listener_;
   std::optional<std::chrono::steady_clock::time_point> rests_until_;  ///< the listener: no descriptor was left
   int epoll_ = -1;
-  std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr,
-                                                           &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
   std::vector<PeerNumber> held_;  ///< whose bytes have come and wait for the next turn
   std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first

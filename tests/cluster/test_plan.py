@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 
+import made_tokenizer
 from harness import BATON, ROOT, SMOLLM2, START_SECONDS, STOP_SECONDS, TINY
 
 GOLDENS = ROOT / "tests" / "engine" / "model" / "goldens"
@@ -28,8 +29,12 @@ def planned(*args):
     return json.loads(result.stdout)
 
 
-def taken(*args):
-    """What a worker of these flags says that it has taken, from its log."""
+def anonymous_bytes(pid):
+    return int(re.search(r"RssAnon:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) * 1024
+
+
+def taken(*args, look=lambda pid: None):
+    """What a worker of these flags says that it has taken, from its log. `look` is given the process once it is ready."""
     with tempfile.TemporaryDirectory() as folder:
         ready, log = pathlib.Path(folder) / "ready", pathlib.Path(folder) / "log"
         key = pathlib.Path(folder) / "key"  # else it would wait for a router's
@@ -42,6 +47,7 @@ def taken(*args):
             while not ready.exists():
                 assert worker.poll() is None and time.monotonic() < deadline, log.read_text()
                 time.sleep(0.02)
+            look(worker.pid)
         finally:
             worker.terminate()
             worker.wait(STOP_SECONDS)
@@ -49,7 +55,7 @@ def taken(*args):
     ranks = {int(rank): dict((kind, int(n)) for kind, n in re.findall(r"(\w+) (\d+)", line))
              for rank, line in re.findall(r"rank (\d+) \(.*?\): bytes taken by (.*)", text)}
     kv = int(re.search(r"bytes taken by KV of all ranks (\d+)", text)[1])
-    return ranks, kv, int(re.search(r"KV cache size: (\d+) tokens", text)[1])
+    return ranks, kv, int(re.search(r"KV cache size: (\d+) tokens", text)[1]), text
 
 
 def dtypes(*args):
@@ -62,7 +68,7 @@ def dtypes(*args):
 class Plan(unittest.TestCase):
     def check(self, *args):
         with self.subTest(args=args):
-            said, (ranks, kv, tokens) = planned(*args), taken(*args)
+            said, (ranks, kv, tokens, _) = planned(*args), taken(*args)
             self.assertEqual(sorted(ranks), [rank["rank"] for rank in said["ranks"]])
             for rank in said["ranks"]:
                 want = {**{kind: rank["weights"][kind] for kind in KINDS}, "workspace": rank["workspace"]}
@@ -90,6 +96,31 @@ class Plan(unittest.TestCase):
             self.check(*common, "--dtype", dtype)
         self.check(*common, "--dtype", "float32", "--kv-cache-dtype", "fp8", "--block-size", 64)
 
+    def test_what_grammars_keep_of_a_tokenizer(self):
+        """Beside the same worker without one, and planned for both."""
+        words, resident = 60000, {}
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+                (folder / name).write_text((TINY / name).read_text())
+            (folder / "config.json").write_text(json.dumps({**json.loads((TINY / "config.json").read_text()), "vocab_size": words}))
+            common = ["--model", folder, "--load-format", "dummy", *SMALL]
+            self.assertEqual(planned(*common)["text_bytes"], 0)  # a folder without tokenizer.json
+            made_tokenizer.write(folder / "tokenizer.json", TINY / "tokenizer.json", words)
+            for more in ([], ["--skip-tokenizer-init"]):
+                seen = []
+                log = taken(*common, *more, look=lambda pid: seen.append(anonymous_bytes(pid)))[3]
+                resident[len(more)] = seen[0]
+                bytes_said = re.search(r"grammars keep of the tokenizer about (\d+)", log)
+                self.assertEqual(int(bytes_said[1]) if bytes_said else 0, planned(*common, *more)["text_bytes"])
+            said = planned(*common)
+            self.assertAlmostEqual((resident[0] - resident[1]) / said["text_bytes"], 1, delta=0.25)
+            line = f"keeps about {said['text_bytes'] / 2**20:.2f} MiB of its tokenizer beside"
+            self.assertIn(line, plan(*common).stdout)
+            self.assertNotIn("of its tokenizer", plan(*common, "--skip-tokenizer-init").stdout)
+            too_small = plan(*common, "--memory", said["total_bytes"] + said["text_bytes"] - 1, "--kv-cache-memory", said["kv_bytes"])
+            self.assertEqual(too_small.returncode, 5, too_small.stderr)
+
     def test_the_flags_that_it_emits_plan_the_same(self):
         args = [TINY, "--load-format", "dummy", *SMALL, "--tensor-parallel-size", 2]
         emitted = shlex.split(plan(*args, "--emit", "flags").stdout)
@@ -98,6 +129,9 @@ class Plan(unittest.TestCase):
         for key in ("ranks", "kv_tokens", "max_model_len", "total_bytes"):
             self.assertEqual(again[key], said[key], key)
         self.check(*emitted)
+        folder = str(TINY)
+        self.assertIn("--skip-tokenizer-init", shlex.split(plan(*args, "--skip-tokenizer-init", "--emit", "flags").stdout))
+        self.assertIn(folder, shlex.split(plan(SMOLLM2, "--tokenizer", folder, "--emit", "flags").stdout))
 
     def test_a_gpu_needs_none_here(self):
         said = planned(SMOLLM2, "--device", "cuda", "--memory", "8GiB", "--max-model-len", 2048)

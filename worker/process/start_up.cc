@@ -21,6 +21,7 @@
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
 #include "worker/process/progress_line.h"
+#include "worker/process/text_memory.h"
 #include "worker/ranks/group_terms.h"
 #include "worker/ranks/rank.h"
 #include "worker/transfer/kv_pool_view.h"
@@ -216,6 +217,8 @@ absl::Status TakeGrammars(const WorkerConfig& config, absl::StatusOr<std::unique
                           LoadedModel& loaded) {
   if (compiler.ok()) {
     loaded.grammars = *std::move(compiler);
+    LogInfo("worker: bytes taken by what grammars keep of the tokenizer about {}",
+            TextBytes(config, loaded.grammars->vocab_size()));
     return absl::OkStatus();
   }
   if (!config.tokenizer.empty())
