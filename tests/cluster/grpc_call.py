@@ -22,13 +22,60 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def call(address, method, message, seconds=30):
-    """(code, message) of a call whose answer is of no interest."""
+def read_varint(data, at):
+    number, shift = 0, 0
+    while True:
+        byte = data[at]
+        number, shift, at = number | (byte & 127) << shift, shift + 7, at + 1
+        if byte < 128:
+            return number, at
+
+
+def fields(data):
+    """What `field` makes: number → its values in order, ints or bytes (also of fixed size)."""
+    out, at = {}, 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        if key & 7 == 0:
+            value, at = read_varint(data, at)
+        else:
+            size, at = (8, at) if key & 7 == 1 else (4, at) if key & 7 == 5 else read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        out.setdefault(key >> 3, []).append(value)
+    return out
+
+
+def ints(values):
+    """Those of a repeated int field, packed or not."""
+    out = []
+    for value in values:
+        at = 0
+        while isinstance(value, bytes) and at < len(value):
+            number, at = read_varint(value, at)
+            out.append(number)
+        out += [value] if isinstance(value, int) else []
+    return out
+
+
+def answers(address, method, message, seconds=30):
+    """(code, message, the messages that came) of a call."""
+    with tempfile.NamedTemporaryFile() as out:
+        code, said = call(address, method, message, seconds, out.name)
+        data, at, messages = out.read(), 0, []
+        while at < len(data):
+            size = int.from_bytes(data[at + 1:at + 5], "big")
+            messages.append(fields(data[at + 5:at + 5 + size]))
+            at += 5 + size
+    return code, said, messages
+
+
+def call(address, method, message, seconds=30, output="/dev/null"):
+    """(code, message) of a call. `output`: the file for its answer."""
     with tempfile.NamedTemporaryFile() as body:
         body.write(b"\0" + len(message).to_bytes(4, "big") + message)
         body.flush()
         done = subprocess.run(["curl", "-sS", "--max-time", str(seconds), "--http2-prior-knowledge", "-H", "content-type: application/grpc", "-H", "te: trailers",
-                               "--data-binary", f"@{body.name}", "-D", "-", "-o", "/dev/null", f"http://{address}{method}"], capture_output=True, text=True, timeout=seconds + 30)
+                               "--data-binary", f"@{body.name}", "-D", "-", "-o", output, f"http://{address}{method}"], capture_output=True, text=True, timeout=seconds + 30)
     headers = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     if "grpc-status" not in headers:
         raise AssertionError(f"no gRPC answer of {address}: {done.stderr or done.stdout}")

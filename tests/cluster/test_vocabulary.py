@@ -6,6 +6,7 @@ import tempfile
 import unittest
 import urllib.request
 
+import grpc_call
 from harness import SMOLLM2, TINY, Cluster, run
 from storm import prompt
 
@@ -67,9 +68,35 @@ class Vocabulary(unittest.TestCase):
                 reply = c.post(path, body)
                 self.assertEqual(reply.status, 400, reply.body)
                 self.assertIn(f"`{field}`: this server has no tokenizer (--skip-tokenizer-init)", reply.json()["error"]["message"])
+            self.check_grpc_without_a_tokenizer(c, ids, wanted)
         said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--skip-tokenizer-init", "--tokenizer", TINY])
         self.assertEqual(said.returncode, 2, said.stderr)
         self.assertIn("leave one of them out", said.stdout + said.stderr)
+
+    def check_grpc_without_a_tokenizer(self, c, ids, wanted):
+        """GenerateRequest of proto/generation.proto: ids come back though nobody asked for them, text is refused by its field."""
+        field = grpc_call.field
+        generate = "/baton.v1.Generation/Generate"
+        # temperature 0.0, ignore_eos, max_tokens, logprobs of the chosen token
+        sampling = bytes([1 << 3 | 5, 0, 0, 0, 0]) + field(11, 1) + field(13, len(wanted)) + field(16, 0)
+        tokens = field(3, field(1, bytes(ids)))
+        code, said, chunks = grpc_call.answers(c.grpc, generate, tokens + field(6, sampling))
+        self.assertEqual(code, "OK", said)
+        self.assertEqual(grpc_call.ints(value for chunk in chunks for value in chunk.get(4, [])), wanted)
+        self.assertEqual([text for chunk in chunks for text in chunk.get(3, [])], [])
+        places = [grpc_call.fields(place) for chunk in chunks for place in chunk.get(5, [])]
+        self.assertEqual(len(places), len(wanted))
+        sampled = field(6, sampling)
+        guided = field(6, sampling + field(18, field(1, 2) + field(2, "[a-z]+")))
+        hello = field(4, field(1, field(1, "user") + field(2, "Hi")))
+        for message, name in ((field(2, "Hello") + sampled, "prompt"), (field(5, b"Hello") + sampled, "prompt"), (hello + sampled, "messages"),
+                              (tokens + field(7, "a") + sampled, "stop"), (tokens + field(15, "a") + sampled, "bad_words"),
+                              (tokens + field(14, 1) + sampled, "echo"), (tokens + guided, "sampling.grammar")):
+            code, said = grpc_call.call(c.grpc, generate, message)
+            self.assertEqual(code, "INVALID_ARGUMENT", said)
+            self.assertIn(f"`{name}`: this server has no tokenizer (--skip-tokenizer-init)", said)
+        code, said, cards = grpc_call.answers(c.grpc, "/baton.v1.Generation/GetModel", b"")
+        self.assertEqual((code, cards[0][1]), ("OK", [b"bare"]), said)
 
     def test_a_config_from_elsewhere_stands_for_the_models_own(self):
         other = self.dir / "config"
