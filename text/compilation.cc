@@ -1,7 +1,9 @@
 #include "text/compilation.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +42,14 @@ bool Compilation::Wait(TimePoint until) {
   if (changed_.wait_until(lock, std::min(until, begun_ + kMoment), done)) return true;
   if (!lowered_) LowerPriority();
   return changed_.wait_until(lock, until, done);
+}
+
+Duration Compilation::WorkedFor() {
+  clockid_t clock;
+  timespec worked{};
+  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0 || clock_gettime(clock, &worked) != 0) return {};
+  return std::chrono::duration_cast<Duration>(std::chrono::seconds(worked.tv_sec) +
+                                              std::chrono::nanoseconds(worked.tv_nsec));
 }
 
 // Linux has a priority for each thread; a higher number is a lower one.

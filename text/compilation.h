@@ -29,6 +29,8 @@ class Compilation {
 
   /// False: there was no result by `until`.
   bool Wait(TimePoint until);
+  /// How long its thread has run on a core, where Wait was false.
+  Duration WorkedFor();
   /// Once, when Wait was true.
   Result Take();
 

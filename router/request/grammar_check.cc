@@ -24,8 +24,9 @@ ApiError Refused(const std::string& field, const absl::Status& why) {
 
 }  // namespace
 
-GrammarCheck::GrammarCheck(const Tokenizer& tokenizer)
-    : compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()) {}
+GrammarCheck::GrammarCheck(const Tokenizer& tokenizer, Duration least_work)
+    : least_work_(least_work),
+      compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()) {}
 
 std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::string& field,
                                             const std::string& their_digest, TimePoint until) {
@@ -66,17 +67,33 @@ std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const Gramma
   }
   std::list<Compilation> mine;
   Compilation& compilation = mine.emplace_back(compiler, grammar, [this] { EndTurn(); });
-  const bool in_time = compilation.Wait(until);
-  if (in_time) {
+  if (WaitFor(compilation, until)) {
     const auto matcher = compilation.Take();
     if (!matcher.ok()) return Refused(field, matcher.status());
     return std::nullopt;
   }
+  const Duration worked = compilation.WorkedFor();
   std::lock_guard lock(mutex_);
   given_up_.splice(given_up_.end(), mine);
+  if (worked < least_work_) {
+    return Overloaded(StrCat("`", field, "` has had ", static_cast<int64_t>(Milliseconds(worked)), " ms to compile"),
+                      Overload{static_cast<int64_t>(compiling_), 1000, "the number of cores"});
+  }
   return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
                            " bytes that takes too long to compile here: it was given up."),
                     field);
+}
+
+// What the machine has had no time for may be as simple as any.
+bool GrammarCheck::WaitFor(Compilation& compilation, TimePoint until) const {
+  const SteadyClock clock;
+  bool done = compilation.Wait(until);
+  if (done) return true;
+  const TimePoint last = std::max(until, clock.Now()) + kBusyWait;
+  while (!done && clock.Now() < last && compilation.WorkedFor() < least_work_) {
+    done = compilation.Wait(clock.Now() + std::chrono::milliseconds(10));
+  }
+  return done;
 }
 
 bool GrammarCheck::TurnIsFree() {

@@ -25,12 +25,14 @@ namespace baton::router {
 /// Thread-safe.
 class GrammarCheck {
  public:
-  /// Begins to make a compiler, beside whatever comes next; `tokenizer` must outlive this.
-  explicit GrammarCheck(const Tokenizer& tokenizer);
+  /// Begins to make a compiler, beside whatever comes next; `tokenizer` must outlive this. `least_work`: no grammar
+  /// takes too long that has had less of a core.
+  explicit GrammarCheck(const Tokenizer& tokenizer, Duration least_work = std::chrono::milliseconds(50));
 
-  /// A 400 that names `field` and the place in the grammar, or says that it has not compiled by `until`, or a 429 where
-  /// too many others compile until then; or what the workers lack (`their_digest`: of HandshakeReply). 0.1 to 50 ms for
-  /// most grammars that are new: not on an io thread.
+  /// A 400 that names `field` and the place in the grammar, or says that it has not compiled by `until`, or, where the
+  /// machine has no time for it, that and kBusyWait later; a 429 where too many others compile until then, or where
+  /// there was no time for it all the while; or what the workers lack (`their_digest`: of HandshakeReply). 0.1 to 50 ms
+  /// for most grammars that are new: not on an io thread.
   std::optional<ApiError> Check(const Grammar& grammar, const std::string& field, const std::string& their_digest,
                                 TimePoint until = TimePoint::max());
   /// It was found good before: Check takes no time.
@@ -44,11 +46,13 @@ class GrammarCheck {
   static constexpr size_t kMaxBytes = 1 << 20;    ///< of a grammar
   static constexpr size_t kCheapBytes = 4 << 10;  ///< of one whose form is checked out of turn
   static constexpr size_t kKeptBytes = 16 << 20;
+  static constexpr Duration kBusyWait = std::chrono::seconds(3);
 
   static std::string KeyOf(const Grammar& grammar);
   bool IsKnown(const std::string& key);
   std::optional<ApiError> Compile(const std::shared_ptr<const GrammarCompiler>& compiler, const Grammar& grammar,
                                   const std::string& field, TimePoint until);
+  bool WaitFor(Compilation& compilation, TimePoint until) const;
   bool TurnIsFree();
   bool TakeTurn(TimePoint until);
   void EndTurn();
@@ -56,6 +60,7 @@ class GrammarCheck {
   void Count(bool compiled, double seconds);
   void Keep(std::string key);
 
+  const Duration least_work_;
   const std::shared_future<absl::StatusOr<std::shared_ptr<const GrammarCompiler>>> compiler_;
   mutable std::mutex mutex_;  // guards what follows
   GrammarCounts counts_;

@@ -27,8 +27,18 @@ class GrammarCheckTest : public testing::Test {
     return {GrammarKind::kJsonSchema, StrCat(R"({"multipleOf":19997,"minimum":)", i, "}")};
   }
 
-  GrammarCheck check_{TokenizerHere()};
+  GrammarCheck check_{TokenizerHere(), Duration()};
 };
+
+TEST_F(GrammarCheckTest, AGrammarThatHasHadNoTimeDoesNotTakeTooLong) {
+  GrammarCheck check(TokenizerHere());
+  EXPECT_FALSE(check.Check({GrammarKind::kRegex, "a|b"}, "guided_regex", Digest(), TimePoint()))
+      << "the time is over, and none was had";
+  GrammarCheck strict(TokenizerHere(), std::chrono::milliseconds(5));
+  const auto refused = strict.Check(Long(0), "guided_json", Digest(), TimePoint());
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->http_status, 400) << refused->message;
+}
 
 TEST_F(GrammarCheckTest, AGrammarThatHasNotCompiledInTimeIsRefusedByName) {
   const auto refused = Ask(Long(0), TimePoint());
