@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "router/prompt_ids.h"
 #include "router/sampling_options.h"
 
 namespace baton::router {
@@ -66,8 +67,8 @@ inline const char* WorkerRoleName(WorkerRole role) {
 /// A tokenized request, ready for a worker.
 struct TokenizedRequest {
   std::string request_id;
-  std::vector<int32_t> prompt;  ///< token ids
-  SamplingOptions sampling;     ///< resolved: seed and max_tokens are set
+  PromptIds prompt;
+  SamplingOptions sampling;  ///< resolved: seed and max_tokens are set
   std::vector<int32_t> eos_token_ids;
   std::vector<std::string> stop;  ///< stop strings, matched by the router
   bool include_stop_str_in_output = false;

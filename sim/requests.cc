@@ -32,12 +32,13 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
   router::TokenizedRequest g;
   g.request_id = StrCat("r", number);
   const auto length = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.longest)));
-  g.prompt = engine::RandomTokens(time.Below(1u << 30), length);
+  std::vector<int32_t> prompt = engine::RandomTokens(time.Below(1u << 30), length);
   if (before != nullptr && time.Below(3) == 0) {  // begins as the one before
-    g.prompt.insert(g.prompt.begin(), before->prompt.begin(), before->prompt.end());
-    g.prompt.resize(std::min<size_t>(g.prompt.size(), static_cast<size_t>(scenario.longest)));
+    prompt.insert(prompt.begin(), before->prompt.begin(), before->prompt.end());
+    prompt.resize(std::min<size_t>(prompt.size(), static_cast<size_t>(scenario.longest)));
     g.cache_salt = before->cache_salt;
   }
+  g.prompt = std::move(prompt);
   if (time.Below(8) == 0) g.cache_salt = "another";
   g.sampling.n = static_cast<int32_t>(time.Below(4) == 0 ? 2 + time.Below(2) : 1);
   g.sampling.max_tokens = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.most_tokens)));

@@ -3,10 +3,12 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
-#include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
+#include "proto/worker.pb.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {
@@ -28,34 +30,36 @@ uint8_t* WriteFieldHead(uint32_t tag, size_t length, uint8_t* out) {
   return CodedOutputStream::WriteVarint64ToArray(length, CodedOutputStream::WriteVarint32ToArray(tag, out));
 }
 
-uint8_t* WriteIds(const std::vector<int32_t>& ids, uint8_t* out) {
+absl::string_view BytesOf(const std::vector<int32_t>& ids) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-  const size_t bytes = ids.size() * sizeof(int32_t);
-  if (bytes > 0) std::memcpy(out, ids.data(), bytes);
-  return out + bytes;
+  return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)};
+}
+
+// Few are copied: that costs less than sharing them.
+void AppendShared(const PromptIds& ids, absl::Cord& out) {
+  constexpr size_t kShort = 4096;
+  const absl::string_view bytes = BytesOf(ids);
+  if (bytes.size() <= kShort) return out.Append(bytes);
+  out.Append(absl::MakeCordFromExternal(bytes, [held = ids] {}));
 }
 
 }  // namespace
 
-AttachEntry::AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg)
-    : generation_(generation), leg_(leg), head_(EncodeAttachHead(generation, leg)), head_bytes_(head_.ByteSizeLong()) {}
-
-size_t AttachEntry::IdBytes() const {
-  return (generation_.prompt.size() + (leg_.output ? leg_.output->size() : 0)) * sizeof(int32_t);
-}
-
-size_t AttachEntry::MessageBytes() const { return head_bytes_ + FieldHeadBytes(kIdsTag, IdBytes()) + IdBytes(); }
-
-size_t AttachEntry::size() const { return FieldHeadBytes(kAttachTag, MessageBytes()) + MessageBytes(); }
-
-void AttachEntry::Write(uint8_t* out) const {
-  uint8_t* const end = out + size();
-  out = WriteFieldHead(kAttachTag, MessageBytes(), out);
-  out = head_.SerializeWithCachedSizesToArray(out);
-  out = WriteFieldHead(kIdsTag, IdBytes(), out);
-  out = WriteIds(generation_.prompt, out);
-  if (leg_.output) out = WriteIds(*leg_.output, out);
-  BATON_CHECK(out == end);
+absl::Cord AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg) {
+  const v1::Attach head = EncodeAttachHead(generation, leg);  // all but the ids
+  const size_t head_bytes = head.ByteSizeLong();
+  const absl::string_view output = leg.output ? BytesOf(*leg.output) : absl::string_view();
+  const size_t id_bytes = BytesOf(generation.prompt).size() + output.size();
+  const size_t message_bytes = head_bytes + FieldHeadBytes(kIdsTag, id_bytes) + id_bytes;
+  std::string before(FieldHeadBytes(kAttachTag, message_bytes) + message_bytes - id_bytes, '\0');
+  uint8_t* at = WriteFieldHead(kAttachTag, message_bytes, reinterpret_cast<uint8_t*>(before.data()));
+  at = head.SerializeWithCachedSizesToArray(at);
+  at = WriteFieldHead(kIdsTag, id_bytes, at);
+  BATON_CHECK(at == reinterpret_cast<uint8_t*>(before.data()) + before.size());
+  absl::Cord out(std::move(before));
+  AppendShared(generation.prompt, out);
+  out.Append(output);
+  return out;
 }
 
 }  // namespace baton::router

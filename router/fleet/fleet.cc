@@ -211,10 +211,7 @@ UnitKeys Fleet::KeysOf(const TokenizedRequest& generation) const {
   PrefixScope scope;
   scope.model_digest = facts->model_digest;
   scope.salt = generation.cache_salt;
-  std::vector<uint64_t> keys;
-  keys.reserve(generation.prompt.size() / kUnitTokens);
-  hasher->Walk(hasher->Root(scope), generation.prompt, [&keys](const PrefixHash& hash) { keys.push_back(hash.lo); });
-  return std::make_shared<const std::vector<uint64_t>>(std::move(keys));
+  return generation.prompt.KeysIn(scope, *hasher);
 }
 
 // What each worker holds, by its events, or will have computed when it begins with this prompt.

@@ -11,12 +11,6 @@
 namespace baton::router {
 namespace {
 
-std::string Bytes(size_t size, const auto& write) {
-  std::string out(size, '\0');
-  write(reinterpret_cast<uint8_t*>(out.data()));
-  return out;
-}
-
 class RelayOrders final : public RelayCall, public std::enable_shared_from_this<RelayOrders> {
  public:
   void Open(EventLoop& loop, Http2Stream::Options where, WorkerWire::RelayHandlers handlers,
@@ -33,14 +27,15 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
   }
 
   absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) override {
-    const AttachEntry entry(generation, leg);
-    std::string attach = Bytes(entry.size(), [&entry](uint8_t* out) { entry.Write(out); });
+    absl::Cord attach = AttachEntry(generation, leg);
     {
       std::lock_guard lock(mutex_);
       if (closed_) return absl::UnavailableError("the connection to the worker is closed");
-      if (attaches_.size() >= most)
-        return absl::ResourceExhaustedError(StrCat(attaches_.size(), " requests wait to be sent, the limit is ", most));
-      attaches_.push_back(std::move(attach));
+      if (attaches_waiting_ >= most)
+        return absl::ResourceExhaustedError(
+            StrCat(attaches_waiting_, " requests wait to be sent, the limit is ", most));
+      attaches_.Append(std::move(attach));
+      ++attaches_waiting_;
     }
     stream_->Wake();
     return absl::OkStatus();
@@ -74,14 +69,15 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
 
   // ---- on the loop
   /// Everything that has gathered, as one message: RelayUp's parts are joined by being sent one behind the other.
-  std::vector<std::string> TakeOrders() {
+  absl::Cord TakeOrders() {
     std::lock_guard lock(mutex_);
-    std::vector<std::string> parts = std::exchange(attaches_, {});
-    if (const size_t rest = rest_.ByteSizeLong(); rest > 0) {
-      parts.push_back(Bytes(rest, [&](uint8_t* out) { rest_.SerializeWithCachedSizesToArray(out); }));
+    absl::Cord out = std::exchange(attaches_, {});
+    attaches_waiting_ = 0;
+    if (rest_.ByteSizeLong() > 0) {
+      out.Append(rest_.SerializeAsString());
       rest_.Clear();
     }
-    return parts;
+    return out;
   }
   absl::Status TakeNews(std::string_view message) {
     if (!down_.ParseFromArray(message.data(), static_cast<int>(message.size())))
@@ -108,7 +104,8 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
   std::vector<LegNews> news_;  // of down_; kept for its memory
 
   std::mutex mutex_;  // guards what follows
-  std::vector<std::string> attaches_;
+  absl::Cord attaches_;
+  size_t attaches_waiting_ = 0;
   v1::RelayUp rest_;  // all other orders
   bool closed_ = false;
 };

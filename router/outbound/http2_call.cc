@@ -117,7 +117,7 @@ struct Http2Callbacks {
   }
   static ssize_t Ask(nghttp2_session*, int32_t, uint8_t*, size_t most, uint32_t* flags, nghttp2_data_source*,
                      void* user) {
-    const size_t bytes = std::min(most, Of(user).unsent_bytes_);
+    const size_t bytes = std::min(most, Of(user).unsent_.size());
     if (bytes == 0) return NGHTTP2_ERR_DEFERRED;
     *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
     return static_cast<ssize_t>(bytes);
@@ -125,9 +125,10 @@ struct Http2Callbacks {
   static int Give(nghttp2_session*, nghttp2_frame*, const uint8_t* head, size_t bytes, nghttp2_data_source*,
                   void* user) {
     constexpr size_t kFrameHeadBytes = 9;
-    std::string& out = *Of(user).out_;
-    out.append(View(head, kFrameHeadBytes));
-    Of(user).MoveUnsent(out, bytes);
+    absl::Cord &out = *Of(user).out_, &unsent = Of(user).unsent_;
+    out.Append(AbslView(View(head, kFrameHeadBytes)));
+    out.Append(unsent.Subcord(0, bytes));
+    unsent.RemovePrefix(bytes);
     return 0;
   }
 
@@ -180,18 +181,14 @@ void Http2Call::Feed(std::string_view bytes) {
   CheckAlive();
 }
 
-void Http2Call::Send(std::vector<std::string> pieces) {
+void Http2Call::Send(absl::Cord message) {
   if (over()) return;
-  size_t bytes = 0;
-  for (const std::string& piece : pieces) bytes += piece.size();
+  const size_t bytes = message.size();
   BATON_CHECK(bytes <= UINT32_MAX, "a message of ", bytes, " bytes; its length has four bytes");
-  std::string prefix(1, '\0');
-  for (const int shift : {24, 16, 8, 0}) prefix += static_cast<char>(bytes >> shift & 0xff);
-  unsent_.push_back(std::move(prefix));
-  for (std::string& piece : pieces) {
-    if (!piece.empty()) unsent_.push_back(std::move(piece));
-  }
-  unsent_bytes_ += kPrefixBytes + bytes;
+  std::array<char, kPrefixBytes> prefix{};
+  for (size_t i = 1; i < kPrefixBytes; ++i) prefix[i] = static_cast<char>(bytes >> (8 * (kPrefixBytes - 1 - i)) & 0xff);
+  unsent_.Append(AbslView({prefix.data(), prefix.size()}));
+  unsent_.Append(std::move(message));
   nghttp2_session_resume_data(session_, stream_);  // an error means that it was not asked for data yet
 }
 
@@ -205,7 +202,7 @@ void Http2Call::Lost(std::string_view why) {
   End(absl::UnavailableError(StrCat(why, fault_.empty() ? "" : ": ", fault_)));
 }
 
-void Http2Call::TakeOutput(std::string& out, size_t most) {
+void Http2Call::TakeOutput(absl::Cord& out, size_t most) {
   out_ = &out;
   const size_t enough = out.size() + most;
   while (out.size() < enough) {
@@ -213,7 +210,7 @@ void Http2Call::TakeOutput(std::string& out, size_t most) {
     const size_t before = out.size();
     const ssize_t size = nghttp2_session_mem_send(session_, &bytes);
     if (size < 0) Lost(StrCat("HTTP/2: ", nghttp2_strerror(static_cast<int>(size))));
-    if (size > 0) out.append(View(bytes, static_cast<size_t>(size)));
+    if (size > 0) out.Append(AbslView(View(bytes, static_cast<size_t>(size))));
     if (size < 0 || out.size() == before) break;
   }
   out_ = nullptr;
@@ -229,8 +226,7 @@ void Http2Call::CheckAlive() {
 void Http2Call::End(absl::Status status) {
   if (over()) return;
   status_ = std::move(status);
-  unsent_.clear();
-  unsent_bytes_ = front_sent_ = 0;
+  unsent_.Clear();
   partial_.clear();
   nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, stream_, NGHTTP2_CANCEL);
 }
@@ -304,21 +300,6 @@ void Http2Call::TakeData(std::string_view bytes) {
 
 void Http2Call::Deliver(std::string_view framed) {
   if (absl::Status taken = on_message_(framed.substr(kPrefixBytes)); !taken.ok()) End(std::move(taken));
-}
-
-/// Appends the next `bytes` bytes of unsent_ to `out`.
-void Http2Call::MoveUnsent(std::string& out, size_t bytes) {
-  unsent_bytes_ -= bytes;
-  while (bytes > 0) {
-    const std::string& front = unsent_.front();
-    const size_t part = std::min(bytes, front.size() - front_sent_);
-    out.append(front, front_sent_, part);
-    bytes -= part;
-    front_sent_ += part;
-    if (front_sent_ < front.size()) return;
-    unsent_.pop_front();
-    front_sent_ = 0;
-  }
 }
 
 }  // namespace baton::router

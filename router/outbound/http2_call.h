@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 
 struct nghttp2_session;
 
@@ -40,8 +40,8 @@ class Http2Call {
 
   /// Bytes that the server sent, split anywhere. Those after the end are ignored.
   void Feed(std::string_view bytes);
-  /// A message whose bytes are those of `pieces`, one behind the other. After the end it is dropped.
-  void Send(std::vector<std::string> pieces);
+  /// After the end it is dropped.
+  void Send(absl::Cord message);
   /// Bytes of messages wait to be taken, where the server's windows allow it.
   bool unsent() const { return !unsent_.empty(); }
   /// Asks for a sign of life.
@@ -51,7 +51,8 @@ class Http2Call {
   /// The connection is gone: the call ends with UNAVAILABLE and this reason.
   void Lost(std::string_view why);
   /// Appends to `out` what is to be sent now: at least one frame where there is one, and no new one after `most` bytes.
-  void TakeOutput(std::string& out, size_t most);
+  /// Long messages are not copied.
+  void TakeOutput(absl::Cord& out, size_t most);
 
   /// The call has ended: with its status. What TakeOutput then still has tells the server.
   bool over() const { return status_.has_value(); }
@@ -67,7 +68,6 @@ class Http2Call {
   void TakeData(std::string_view bytes);
   size_t WholeBytes(std::string_view begun);
   void Deliver(std::string_view framed);
-  void MoveUnsent(std::string& out, size_t bytes);
 
   const size_t most_message_bytes_;
   const OnMessage on_message_;
@@ -75,10 +75,8 @@ class Http2Call {
   int32_t stream_ = 0;
   std::optional<absl::Status> status_;
 
-  std::deque<std::string> unsent_;  // pieces of messages, in order, none of them empty
-  size_t front_sent_ = 0;           // bytes of the first piece
-  size_t unsent_bytes_ = 0;
-  std::string* out_ = nullptr;  // while TakeOutput runs
+  absl::Cord unsent_;          // of messages, with their prefixes
+  absl::Cord* out_ = nullptr;  // while TakeOutput runs
 
   std::string partial_;  // a message that has begun to come, with its prefix
   int http_status_ = 0;

@@ -1,8 +1,10 @@
 #include "router/outbound/http2_stream.h"
 
+#include <array>
 #include <atomic>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "common/status.h"
@@ -71,6 +73,8 @@ class AsioStream final : public Http2Stream, public std::enable_shared_from_this
   absl::Status Handshaken();
   std::string_view WhyGone() const;
   void Push();
+  void Seal();
+  size_t WriteSome(error_code& error);
   bool Flush();
   void Fail(std::string_view what, std::string_view why);
   void Close();
@@ -88,8 +92,8 @@ class AsioStream final : public Http2Stream, public std::enable_shared_from_this
   bool closed_ = false;
   bool waits_ = false;           // until the socket takes bytes
   TimePoint heard_{}, asked_{};  // a sign of life, for one
-  std::string plain_, out_;      // made of call_, for the socket
-  size_t sent_ = 0;              // of out_
+  std::string plain_;            // of call_, for TLS; kept for its memory
+  absl::Cord out_;               // for the socket
   std::unique_ptr<char[]> in_ = std::make_unique_for_overwrite<char[]>(kReadBytes);
 
   std::atomic<bool> woken_ = false;
@@ -117,7 +121,7 @@ void AsioStream::Connected() {
     auto context = options_.tls();
     if (!context.ok()) return Fail("TLS", std::string(context.status().message()));
     session_ = std::make_unique<tls::Session>(*std::move(context));
-    out_ = session_->TakeWire();
+    out_ = absl::Cord(session_->TakeWire());
   } else {
     ready_ = true;
     Listen();
@@ -183,7 +187,7 @@ absl::Status AsioStream::Took(std::string_view bytes) {
     return absl::OkStatus();
   }
   const absl::Status fed = session_->Feed(bytes);
-  session_->TakeWire(out_);
+  out_.Append(session_->TakeWire());
   if (fed.ok() && !ready_ && session_->established()) BATON_RETURN_IF_ERROR(Handshaken());
   if (const std::string plain = session_->TakePlain(); ready_ && !plain.empty()) call_.Feed(plain);
   if (fed.ok() && session_->peer_closed()) call_.Lost("the worker closed the connection");
@@ -209,15 +213,10 @@ void AsioStream::Push() {
     }
     if (ready_) {
       if (!call_.over() && !call_.unsent()) {
-        if (std::vector<std::string> pieces = handlers_.next(); !pieces.empty()) call_.Send(std::move(pieces));
+        if (absl::Cord message = handlers_.next(); !message.empty()) call_.Send(std::move(message));
       }
-      std::string& to = session_ ? plain_ : out_;
-      call_.TakeOutput(to, kWriteBytes);
-      if (session_ && !plain_.empty()) {
-        if (const absl::Status taken = session_->Write(plain_); !taken.ok()) call_.Lost(View(taken.message()));
-        plain_.clear();
-        session_->TakeWire(out_);
-      }
+      call_.TakeOutput(out_, kWriteBytes);
+      if (session_) Seal();
     }
     if (!out_.empty()) continue;
     if (call_.over()) Close();
@@ -225,12 +224,32 @@ void AsioStream::Push() {
   }
 }
 
+/// out_ in TLS.
+void AsioStream::Seal() {
+  if (out_.empty()) return;
+  absl::CopyCordToString(out_, &plain_);
+  if (const absl::Status taken = session_->Write(plain_); !taken.ok()) call_.Lost(View(taken.message()));
+  out_ = absl::Cord(session_->TakeWire());
+}
+
+/// One write of what there is, in the pieces that it is held in.
+size_t AsioStream::WriteSome(error_code& error) {
+  constexpr size_t kMostPieces = 64;  // that Asio hands on at once
+  std::array<asio::const_buffer, kMostPieces> pieces;
+  size_t count = 0;
+  for (const absl::string_view piece : out_.Chunks()) {
+    pieces[count++] = asio::buffer(piece.data(), piece.size());
+    if (count == pieces.size()) break;
+  }
+  return socket_.write_some(std::span(pieces).first(count), error);
+}
+
 /// False: the socket takes no more now, or the stream has ended.
 bool AsioStream::Flush() {
   if (closed_ || waits_) return false;
-  while (sent_ < out_.size()) {
+  while (!out_.empty()) {
     error_code error;
-    sent_ += socket_.write_some(asio::buffer(out_.data() + sent_, out_.size() - sent_), error);
+    out_.RemovePrefix(WriteSome(error));
     if (error == asio::error::would_block || error == asio::error::try_again) {
       waits_ = true;
       socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](error_code) {
@@ -244,8 +263,6 @@ bool AsioStream::Flush() {
       return false;
     }
   }
-  out_.clear();
-  sent_ = 0;
   return true;
 }
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "common/clock.h"
 #include "common/net/socket_address.h"
 #include "router/event_loop.h"
@@ -37,9 +37,9 @@ class Http2Stream {
   /// freed then.
   struct Handlers {
     Http2Call::OnMessage on_message;
-    /// What is to be sent next, in pieces that are one message; none: nothing. Asked for when the socket has taken all
-    /// that was sent before, so what gathers meanwhile can go as one.
-    std::function<std::vector<std::string>()> next;
+    /// The message that is to be sent next; empty: none. Asked for when the socket has taken all that was sent before,
+    /// so what gathers meanwhile can go as one.
+    std::function<absl::Cord()> next;
     /// Once. As Http2Call::status(); UNAVAILABLE: the connection failed, for people, of TLS with the reason first.
     std::function<void(absl::Status)> on_closed;
   };

@@ -12,11 +12,9 @@
 
 #include "absl/types/span.h"
 #include "common/clock.h"
+#include "router/prompt_ids.h"
 
 namespace baton::router {
-
-/// Keys of a prompt's units, in order (router/index/worker_prefixes.h); shared by what looks at them.
-using UnitKeys = std::shared_ptr<const std::vector<uint64_t>>;
 
 /// Predicted work on one worker: prompts under way, and requests. Thread-safe.
 class OutstandingLoad {

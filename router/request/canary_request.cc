@@ -15,7 +15,9 @@ TokenizedRequest GenerationOf(const CanaryLegs& legs) {
   TokenizedRequest out;
   out.request_id = legs.request_id;
   out.canary = true;
-  for (int32_t i = 0; i < kPromptTokens; ++i) out.prompt.push_back((i + 3) % std::max(1, legs.vocab_size));
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < kPromptTokens; ++i) prompt.push_back((i + 3) % std::max(1, legs.vocab_size));
+  out.prompt = std::move(prompt);
   out.sampling = ResolveSampling({}, {});
   out.sampling.temperature = 0.0F;
   out.sampling.max_tokens = kAnswerTokens;

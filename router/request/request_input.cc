@@ -1,7 +1,6 @@
 #include "router/request/request_input.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -21,23 +20,7 @@ namespace {
 
 using MaybeError = std::optional<ApiError>;
 
-// In blocks of a fixed length, of which the compiler makes vectors. A negative id is greater than every vocabulary.
-uint32_t GreatestId(std::span<const int32_t> ids) {
-  constexpr size_t kBlock = 64;
-  std::array<uint32_t, kBlock> greatest{};
-  for (; ids.size() >= kBlock; ids = ids.subspan(kBlock)) {
-    const int32_t* block = ids.data();
-    for (size_t i = 0; i < kBlock; ++i) {
-      const auto id = static_cast<uint32_t>(block[i]);
-      greatest[i] = greatest[i] < id ? id : greatest[i];
-    }
-  }
-  for (const int32_t id : ids) greatest[0] = std::max(greatest[0], static_cast<uint32_t>(id));
-  return *std::ranges::max_element(greatest);
-}
-
-MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
-  if (ids.empty() || GreatestId(ids) < static_cast<uint32_t>(vocab_size)) return std::nullopt;
+MaybeError CheckIds(const char* name, std::span<const int32_t> ids, int32_t vocab_size) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
       return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."),
@@ -45,6 +28,11 @@ MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t v
     }
   }
   return std::nullopt;
+}
+
+MaybeError CheckPromptIds(const PromptIds& ids, int32_t vocab_size) {
+  if (ids.empty() || ids.greatest() < static_cast<uint32_t>(vocab_size)) return std::nullopt;
+  return CheckIds("prompt", ids, vocab_size);
 }
 
 constexpr size_t kMaxStopIds = 4096;
@@ -108,7 +96,7 @@ MaybeError CheckStops(const std::vector<std::string>& stops) {
 }
 
 // Nothing is ever truncated that the client did not ask for.
-MaybeError Truncate(const WorkerFacts& facts, const RequestInput& input, std::vector<int32_t>& ids) {
+MaybeError Truncate(const WorkerFacts& facts, const RequestInput& input, PromptIds& ids) {
   if (!input.truncate_prompt_tokens) return std::nullopt;
   const int32_t asked = *input.truncate_prompt_tokens;
   if (asked == 0 || asked < -1) {
@@ -117,7 +105,7 @@ MaybeError Truncate(const WorkerFacts& facts, const RequestInput& input, std::ve
   }
   const int32_t room = facts.max_model_len - input.sampling.max_tokens.value_or(1);
   const auto kept = static_cast<size_t>(std::max(1, asked == -1 ? room : asked));
-  if (ids.size() > kept) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(kept));
+  if (ids.size() > kept) ids = std::vector<int32_t>(ids.end() - static_cast<ptrdiff_t>(kept), ids.end());
   return std::nullopt;
 }
 
@@ -263,7 +251,7 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   }
   const bool lasting = !model.chat_template->reads_clock();
   if (lasting) {
-    if (const SeenChats::Ids seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*seen};
+    if (auto seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*std::move(seen)};
   }
   RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
                        chat.continue_final_message, std::nullopt};
@@ -297,7 +285,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   auto tokenized = TokenizePrompt(model, input.prompt, MostTextBytes(model, facts, input));
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
-  const auto bad_id = CheckIds("prompt", ids, facts.vocab_size);
+  const auto bad_id = CheckPromptIds(ids, facts.vocab_size);
   if (bad_id && !std::holds_alternative<TokensPrompt>(input.prompt)) {  // the client named no ids: it is not at fault
     return FromStatus(
         absl::FailedPreconditionError(StrCat("The tokenizer of this server, with ", model.tokenizer->vocab_size(),

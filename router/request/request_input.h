@@ -76,7 +76,7 @@ inline constexpr size_t kAnyTextBytes = std::numeric_limits<size_t>::max();
 
 /// The tokens of a prompt (a chat through the template). A text of more than `most_bytes` is refused, not tokenized.
 struct TokenizedPrompt {
-  std::vector<int32_t> ids;
+  PromptIds ids;
 };
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
                                                        size_t most_bytes = kAnyTextBytes);

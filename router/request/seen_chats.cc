@@ -23,18 +23,18 @@ uint64_t SeenChats::HashOf(const ChatPrompt& chat) const {
   return hash;
 }
 
-SeenChats::Ids SeenChats::Find(const ChatPrompt& chat) {
-  if (capacity_ == 0) return nullptr;
+std::optional<PromptIds> SeenChats::Find(const ChatPrompt& chat) {
+  if (capacity_ == 0) return std::nullopt;
   const uint64_t hash = HashOf(chat);
   std::lock_guard lock(mutex_);
   const auto found = by_hash_.find(hash);
-  if (found == by_hash_.end() || found->second->chat != chat) return nullptr;
+  if (found == by_hash_.end() || found->second->chat != chat) return std::nullopt;
   counts_.found_bytes += static_cast<int64_t>(chat.messages_json.size());
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->ids;
 }
 
-void SeenChats::Keep(const ChatPrompt& chat, const std::vector<int32_t>& ids) {
+void SeenChats::Keep(const ChatPrompt& chat, const PromptIds& ids) {
   if (capacity_ == 0) return;
   const uint64_t hash = HashOf(chat);
   {
@@ -42,7 +42,7 @@ void SeenChats::Keep(const ChatPrompt& chat, const std::vector<int32_t>& ids) {
     uint64_t& once = once_[hash % once_.size()];
     if (std::exchange(once, hash) != hash) return;
   }
-  Entry entry{hash, chat, std::make_shared<const std::vector<int32_t>>(ids)};
+  Entry entry{hash, chat, ids};
   const size_t cost = CostOf(entry);
   if (cost > capacity_ / 4) return;  // one chat must not drive out all others
   std::lock_guard lock(mutex_);
@@ -59,9 +59,9 @@ SeenChats::Counts SeenChats::counts() const {
 }
 
 size_t SeenChats::CostOf(const Entry& entry) {
-  constexpr size_t kBookkeeping = 320;  // list node, map slot, the vector and its count
+  constexpr size_t kBookkeeping = 320;  // list node, map slot, counts
   return kBookkeeping + entry.chat.messages_json.size() + entry.chat.tools_json.size() + entry.chat.kwargs_json.size() +
-         entry.ids->size() * sizeof(int32_t);
+         PromptIds::BytesOf(entry.ids.size());
 }
 
 // With `mutex_` held.

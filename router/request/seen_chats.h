@@ -9,7 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "router/request/request_input.h"
@@ -19,15 +19,13 @@ namespace baton::router {
 /// Any thread. The least recently used chats go when they would take more than its bytes.
 class SeenChats {
  public:
-  using Ids = std::shared_ptr<const std::vector<int32_t>>;
-
   /// `capacity_bytes` counts texts, ids and bookkeeping; 0 keeps nothing.
   explicit SeenChats(size_t capacity_bytes);
 
-  /// Null: not kept.
-  Ids Find(const ChatPrompt& chat);
+  /// Nothing: not kept.
+  std::optional<PromptIds> Find(const ChatPrompt& chat);
   /// `ids` are those of `chat`.
-  void Keep(const ChatPrompt& chat, const std::vector<int32_t>& ids);
+  void Keep(const ChatPrompt& chat, const PromptIds& ids);
   struct Counts {
     int64_t found_bytes = 0;  ///< of messages, since its start
     size_t kept_bytes = 0;    ///< now
@@ -38,7 +36,7 @@ class SeenChats {
   struct Entry {
     uint64_t hash;
     ChatPrompt chat;
-    Ids ids;
+    PromptIds ids;
   };
   uint64_t HashOf(const ChatPrompt& chat) const;
   static size_t CostOf(const Entry& entry);

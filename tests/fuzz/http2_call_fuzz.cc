@@ -30,16 +30,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                   ended = !taken;
                                   return taken ? absl::OkStatus() : absl::InternalError("refused");
                                 });
-  std::string out;
+  absl::Cord out;
   call.TakeOutput(out, kMostOutput);
-  call.Send({"an order", std::string(100, 'x')});
+  call.Send(absl::Cord("an order " + std::string(100, 'x')));
   std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   const size_t piece = size_t{1} + data[0];
   while (!rest.empty()) {
     call.Feed(rest.substr(0, piece));
     rest.remove_prefix(std::min(piece, rest.size()));
     ended = call.over();
-    out.clear();
+    out.Clear();
     call.TakeOutput(out, kMostOutput);
   }
   call.Lost("the end");

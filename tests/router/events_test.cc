@@ -96,7 +96,7 @@ TEST_F(EventStreamTest, ARequestOfAPairLeavesItsStagesInOrderWithTimesNamesAndBy
   Watch();
   const auto trail = Begin("r1");
   TokenizedRequest g;
-  g.prompt.resize(50);
+  g.prompt = std::vector<int32_t>(50);
   clock_.Advance(milliseconds(2));
   trail->Tokenized(g);
   trail->Placed(RoutedTo{.worker = {1, 1}, .predicted_ttft_ms = 30}, "decode-0", "prefill-0", 1, trail->Why(g));

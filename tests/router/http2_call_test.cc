@@ -31,10 +31,10 @@ struct Talk {
     Take();
   }
   std::string Take(size_t most = kMost) {
-    std::string out;
+    absl::Cord out;
     call.TakeOutput(out, most);
-    sent += out;
-    return out;
+    sent += std::string(out);
+    return std::string(out);
   }
   Talk& Feed(const std::string& bytes) {
     call.Feed(bytes);
@@ -203,7 +203,9 @@ TEST(Http2Call, SendsAsMuchAsTheServersWindowsAllow) {
   std::string message;
   for (int i = 0; message.size() < 200000; ++i) message += StrCat(i, ",");
   talk.sent.clear();
-  talk.call.Send({message.substr(0, 10), "", message.substr(10)});
+  absl::Cord pieces(message.substr(0, 10));
+  pieces.Append(absl::Cord(message.substr(10)));
+  talk.call.Send(std::move(pieces));
   while (!talk.Take(10000).empty()) continue;
   EXPECT_EQ(DataIn(talk.sent).size(), kWindow);
   EXPECT_TRUE(talk.call.unsent());
@@ -216,7 +218,7 @@ TEST(Http2Call, SendsAsMuchAsTheServersWindowsAllow) {
   EXPECT_FALSE(talk.call.unsent());
 
   talk.sent.clear();
-  talk.call.Send({"again"});
+  talk.call.Send(absl::Cord("again"));
   talk.call.Send({});
   talk.Take();
   EXPECT_EQ(DataIn(talk.sent), Framed("again") + Framed(""));
@@ -243,7 +245,7 @@ TEST(Http2Call, GivesTheServerNewWindowsForWhatItHasTaken) {
 TEST(Http2Call, CancelTellsTheServer) {
   Talk talk;
   talk.Feed(Settings() + Answer());
-  talk.call.Send({std::string(100000, 'x')});
+  talk.call.Send(absl::Cord(std::string(100000, 'x')));
   talk.sent.clear();
   talk.call.Cancel();
   EXPECT_EQ(Code(talk), "CANCELLED");
@@ -253,7 +255,7 @@ TEST(Http2Call, CancelTellsTheServer) {
   EXPECT_EQ(frames[0].type, kReset);
   EXPECT_EQ(Number32(frames[0].payload), 8u);
   talk.Feed(Data(Framed("late")) + Trailers("0"));
-  talk.call.Send({"late"});
+  talk.call.Send(absl::Cord("late"));
   EXPECT_EQ(Code(talk), "CANCELLED");
   EXPECT_THAT(talk.messages, IsEmpty());
   EXPECT_FALSE(talk.call.unsent());
@@ -309,7 +311,7 @@ TEST(Http2Call, NoByteThatChangesBreaksIt) {
     for (int i = 0; i < 1 + round % 3; ++i) changed[random() % changed.size()] = static_cast<char>(random());
     const size_t split = random() % changed.size();
     Talk talk;
-    talk.call.Send({"order"});
+    talk.call.Send(absl::Cord("order"));
     talk.Feed(changed.substr(0, split)).Feed(changed.substr(split));
     for (const std::string& message : talk.messages) EXPECT_LE(message.size(), kMost);
     talk.call.Lost("the end");

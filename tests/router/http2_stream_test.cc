@@ -146,14 +146,14 @@ class Client {
     changed_.notify_all();
     return refuses;
   }
-  std::vector<std::string> Next() {
+  absl::Cord Next() {
     std::lock_guard lock(mutex_);
     if (orders_.empty()) return {};
-    std::vector<std::string> pieces;
+    absl::Cord pieces;
     for (const std::string& text : orders_.front()) {
       v1::RelayUp up;
       up.add_meet()->set_landing_address(text);
-      pieces.push_back(up.SerializeAsString());
+      pieces.Append(absl::Cord(up.SerializeAsString()));
     }
     orders_.erase(orders_.begin());
     return pieces;

@@ -104,8 +104,8 @@ TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
 
 TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
   TokenizedRequest large = Example(), empty = Example();
-  large.prompt.assign(100'000, -7);
-  empty.prompt.clear();
+  large.prompt = std::vector<int32_t>(100'000, -7);
+  empty.prompt = PromptIds();
   const std::vector<int32_t> output = {40, 41};
   const TicketGrant grant{"wire", "ticket", 0};
   const std::vector<FirstToken> first = {{.index = 1, .token_id = 7}};
@@ -114,11 +114,7 @@ TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
       AttachLeg order;
       order.leg_id = "r", order.attempt = 3, order.position = 6, order.credit_tokens = 512;
       if (migrates) order.output = &output, order.choices = {2}, order.grant = &grant, order.first = first;
-      const AttachEntry entry(g, order);
-      std::string bytes(entry.size() + 1, '#');
-      entry.Write(reinterpret_cast<uint8_t*>(bytes.data()));
-      EXPECT_EQ(bytes.back(), '#');
-      bytes.pop_back();
+      const std::string bytes(AttachEntry(g, order));
       v1::RelayUp up, expected;
       ASSERT_TRUE(up.ParseFromString(bytes + bytes)) << "parts are joined by standing one behind the other";
       for (int i = 0; i < 2; ++i) *expected.add_attach() = EncodeAttach(g, order);

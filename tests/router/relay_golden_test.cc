@@ -47,9 +47,7 @@ TEST(RelayGolden, AnAttach) {
   leg.first = {{.index = 1, .token_id = 7}, {.index = 2, .token_id = 8, .finish = FinishReason::kLength}};
   const std::string expected = golden::Attach();
   EXPECT_EQ(Bytes(EncodeAttach(g, leg)), expected);
-  const AttachEntry entry(g, leg);  // the way that sends it: tag and length of RelayUp.attach before it
-  std::string bytes(entry.size(), '\0');
-  entry.Write(reinterpret_cast<uint8_t*>(bytes.data()));
+  const std::string bytes(AttachEntry(g, leg));  // the way that sends it: tag and length of RelayUp.attach before it
   v1::RelayUp up;
   ASSERT_TRUE(up.ParseFromString(bytes));
   ASSERT_EQ(up.attach_size(), 1);

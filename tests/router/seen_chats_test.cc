@@ -26,10 +26,10 @@ TEST(SeenChats, AChatIsKeptTheSecondTimeItComes) {
   SeenChats seen(1 << 20);
   const ChatPrompt chat = ChatOf("a");
   seen.Keep(chat, {1, 2, 3});
-  EXPECT_EQ(seen.Find(chat), nullptr);
+  EXPECT_EQ(seen.Find(chat), std::nullopt);
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
   seen.Keep(chat, {1, 2, 3});
-  ASSERT_NE(seen.Find(chat), nullptr);
+  ASSERT_NE(seen.Find(chat), std::nullopt);
   EXPECT_EQ(*seen.Find(chat), (std::vector<int32_t>{1, 2, 3}));
 }
 
@@ -47,7 +47,7 @@ TEST(SeenChats, AChatThatDiffersInAnyFieldIsAnother) {
   for (const auto& change : changes) {
     ChatPrompt other = chat;
     change(other);
-    EXPECT_EQ(seen.Find(other), nullptr);
+    EXPECT_EQ(seen.Find(other), std::nullopt);
     KeepTwice(seen, other, {2});
     EXPECT_EQ(*seen.Find(other), (std::vector<int32_t>{2}));
     EXPECT_EQ(*seen.Find(chat), (std::vector<int32_t>{1}));
@@ -63,23 +63,23 @@ TEST(SeenChats, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
   for (int i = 0; i < 100; ++i) {
     KeepTwice(seen, ChatOf(StrCat("chat ", i)), ids);
     ASSERT_LE(seen.counts().kept_bytes, kCapacity);
-    ASSERT_NE(seen.Find(loved), nullptr) << i;
+    ASSERT_NE(seen.Find(loved), std::nullopt) << i;
   }
-  EXPECT_EQ(seen.Find(ChatOf("chat 0")), nullptr);
-  EXPECT_NE(seen.Find(ChatOf("chat 99")), nullptr);
+  EXPECT_EQ(seen.Find(ChatOf("chat 0")), std::nullopt);
+  EXPECT_NE(seen.Find(ChatOf("chat 99")), std::nullopt);
   const size_t before = seen.counts().kept_bytes;
   KeepTwice(seen, ChatOf(std::string(kCapacity / 2, 'x')), ids);  // would drive out most of the others
   EXPECT_EQ(seen.counts().kept_bytes, before);
   SeenChats none(0);
   KeepTwice(none, loved, ids);
-  EXPECT_EQ(none.Find(loved), nullptr);
+  EXPECT_EQ(none.Find(loved), std::nullopt);
 }
 
 TEST(SeenChats, APromptHasTheSameIdsHoweverOftenItComes) {
   auto model = ModelText::Load("tests/data/tiny-llama", "", true, 1 << 20);
   ASSERT_TRUE(model.ok()) << model.status();
   const auto ids = [&](const ChatPrompt& chat) { return std::get<TokenizedPrompt>(TokenizePrompt(*model, chat)).ids; };
-  const std::vector<int32_t> first = ids(ChatOf("Hello there"));
+  const PromptIds first = ids(ChatOf("Hello there"));
   EXPECT_EQ(ids(ChatOf("Hello there")), first);
   const auto counts = model->prompt_ids->counts();
   EXPECT_EQ(ids(ChatOf("Hello there")), first);
