@@ -1,10 +1,14 @@
 """Where grammar, allowed_token_ids, bad_words and min_tokens together leave no token, every front end says so, whole and streamed, and the
 same on one worker and handed over: an answer that ends so is none that its model has ended."""
 import json
+import random
+import threading
 import unittest
 
-from harness import Cluster, events
+from harness import Cluster, events, in_parallel
 from test_apis import named_events
+from test_promise_a import TIGHT
+from token_index import Stream, harm
 
 MODEL = "tiny-llama"
 SAID = [{"role": "user", "content": "Say something long enough that it is handed over."}]
@@ -104,6 +108,51 @@ class NothingAllowed:
             reply = self.c.post("/v1/completions", {"model": MODEL, "prompt": "x", "use_beam_search": True, "best_of": 2, field: value})
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn(field, reply.json()["error"]["message"])
+
+
+class BehindFaults(unittest.TestCase):
+    """Answers that come to where nothing is allowed after many tokens, and to there again after a preemption or on another worker."""
+
+    def bodies(self, cluster, tokens):
+        (a,) = cluster.post("/tokenize", {"model": MODEL, "prompt": "a", "add_special_tokens": False}).json()["tokens"]
+        prompt = SAID[0]["content"]
+        # Behind the last "a" only a "b" could follow, which is not allowed.
+        return [{"model": MODEL, "prompt": f"{i} {prompt}", "max_tokens": 400, "seed": i, "n": 1 + i % 2, "allowed_token_ids": [a], "logprobs": 1,
+                 "guided_regex": f"a{{{length}}}b"} for i, length in enumerate(tokens)]
+
+    def check(self, whole, body):
+        length = int(body["guided_regex"][2:-2])
+        for choice in whole["choices"]:
+            self.assertEqual((choice["text"], choice["finish_reason"], choice["stop_reason"]), ("a" * length, "stop", WHY), choice)
+            self.assertEqual(len(choice["logprobs"]["tokens"]), length)
+        self.assertEqual(len(whole["choices"]), body["n"])
+
+    def test_preempted(self):
+        with Cluster(args=TIGHT) as c:
+            bodies = self.bodies(c, range(150, 246, 4))
+            for body, reply in zip(bodies, in_parallel([lambda body=body: c.post("/v1/completions", body) for body in bodies])):
+                self.assertEqual(reply.status, 200, reply.body)
+                self.check(reply.json(), body)
+            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "the counters are reported")
+            self.assertGreater(c.metric("vllm:num_preemptions_total"), 0)
+
+    def test_a_decode_worker_dies(self):
+        with Cluster(args=["--prefill", 1, "--decode", 2, "--local-prefill-max-tokens", 4]) as c:
+            for index in (1, 20, 39, 40):
+                bodies = self.bodies(c, [40, 41, 42, 60, 80, 99])
+                killer = threading.Thread(target=harm, args=(c, "kill decode", random.Random(index)))
+                beside = Stream(c, {**bodies[0], "stream": True}, lambda count: killer.start() if count >= index and not killer.ident else None)
+                streaming = threading.Thread(target=beside.run)
+                streaming.start()
+                for body, reply in zip(bodies, in_parallel([lambda body=body: c.post("/v1/completions", body) for body in bodies])):
+                    self.assertEqual(reply.status, 200, reply.body)
+                    self.check(reply.json(), body)
+                streaming.join()
+                self.assertTrue(killer.ident, beside.text)
+                killer.join()
+                pieces = [json.loads(event)["choices"][0] for event in events(beside.text)[:-1]]
+                self.assertEqual(("".join(piece["text"] for piece in pieces), pieces[-1]["finish_reason"], pieces[-1]["stop_reason"]), ("a" * 40, "stop", WHY), index)
+                c.wait_until(lambda: c.metric("baton_worker_up") == 3, "the worker is back", 60)
 
 
 class OneWorker(NothingAllowed, unittest.TestCase):
