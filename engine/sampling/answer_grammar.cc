@@ -118,6 +118,21 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Follow(std::shared_ptr<const Grammar
   return answer;
 }
 
+std::shared_ptr<AnswerGrammar> GrammarPool::Fork(const AnswerGrammar& of) {
+  std::lock_guard lock(of.mutex_);
+  if (of.working_) return nullptr;
+  std::shared_ptr<AnswerGrammar> answer(new AnswerGrammar(*this, of.grammar_, {}));
+  if (of.matcher_) {
+    absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher = of.matcher_->Copy();
+    if (!matcher.ok()) return nullptr;
+    answer->matcher_ = *std::move(matcher);
+  }
+  answer->mask_ = of.mask_;
+  answer->status_ = of.status_;
+  answer->working_ = answer->came_late_ = false;
+  return answer;
+}
+
 void GrammarPool::Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins) {
   {
     std::lock_guard lock(mutex_);

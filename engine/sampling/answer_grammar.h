@@ -90,6 +90,8 @@ class GrammarPool {
 
   /// For an answer that has these tokens already. Compiling begins at once.
   std::shared_ptr<AnswerGrammar> Follow(std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
+  /// For another answer that goes on from where `of` stands, with a mask that is there. Null: that of `of` is not.
+  std::shared_ptr<AnswerGrammar> Fork(const AnswerGrammar& of);
 
  private:
   friend class AnswerGrammar;

@@ -94,14 +94,16 @@ RequestState& Scheduler::State::Register(Request request, TimePoint now) {
   return out;
 }
 
-Sequence& Scheduler::State::MakeSequence(RequestState& request, int32_t choice, std::vector<int32_t> tokens) {
+Sequence& Scheduler::State::MakeSequence(RequestState& request, int32_t choice, std::vector<int32_t> tokens,
+                                         const Sequence* like) {
   auto sequence = std::make_unique<Sequence>();
   sequence->id = next_id++;
   sequence->request = &request;
   sequence->choice = choice;
   sequence->tokens = std::move(tokens);
   const Request& r = request.request;
-  if (r.sampling.grammar)
+  if (r.sampling.grammar && like != nullptr) sequence->grammar = grammars->Fork(*like->grammar);
+  if (r.sampling.grammar && !sequence->grammar)
     sequence->grammar =
         grammars->Follow(r.sampling.grammar, {sequence->tokens.begin() + r.prompt_len, sequence->tokens.end()});
   by_id[sequence->id] = sequence.get();

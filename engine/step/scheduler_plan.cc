@@ -303,7 +303,8 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   if (forks) ForkAtFirstToken(s, plan);
 }
 
-// n > 1: every living choice draws its first token from the carrier's last row.
+// n > 1: every living choice draws its first token from the carrier's last row. Their masks are there, as the carrier's
+// is: who had to wait for one would compute the prompt's end again, which is on its way to a decode worker by then.
 void Scheduler::State::ForkAtFirstToken(Sequence& carrier, StepPlan& plan) {
   RequestState& r = *carrier.request;
   r.forked = true;
@@ -311,7 +312,7 @@ void Scheduler::State::ForkAtFirstToken(Sequence& carrier, StepPlan& plan) {
   const SequenceId carrier_id = carrier.id;
   for (int32_t c = 1; c < static_cast<int32_t>(r.choices.size()); ++c) {
     if (r.choices[static_cast<size_t>(c)].ended) continue;
-    Sequence& s = MakeSequence(r, c, carrier.tokens);
+    Sequence& s = MakeSequence(r, c, carrier.tokens, &carrier);
     s.kv = carrier.kv.Share();
     s.computed = carrier.computed;
     s.prompt_scored = r.request.prompt_len;

@@ -81,7 +81,9 @@ class Scheduler::State {
   absl::Status Validate(const Request& request) const;
   absl::Status CheckQueueRoom(int32_t tokens) const;
   RequestState& Register(Request request, TimePoint now);
-  Sequence& MakeSequence(RequestState& request, int32_t choice, std::vector<int32_t> tokens);
+  /// `like`: one that stands at the same token, if there is any.
+  Sequence& MakeSequence(RequestState& request, int32_t choice, std::vector<int32_t> tokens,
+                         const Sequence* like = nullptr);
   RequestState* Find(RequestKey key) const;
   void Enqueue(Sequence& sequence);
   void StartRunning(Sequence& sequence);
