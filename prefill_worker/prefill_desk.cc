@@ -221,6 +221,8 @@ void PrefillDesk::OnOutputs(const std::vector<engine::SequenceOutput>& outputs) 
 void PrefillDesk::EndCompute(Job& job, const absl::Status& status) {
   const prefill::JobKey key = job.key;
   job.computing = false;
+  // Its other choices run on, and would be held: nobody wants them without this one.
+  if (!status.ok()) scheduler_->Cancel(job.request, clock_.Now());
   if (!job.pushing) {  // it ended before a step of it ran
     Answer(job, status, false);
     return EraseIfOver(key);

@@ -149,8 +149,8 @@ Begin, too long              | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMEN
 Cancel                       | Tombstone | →none Answer(CANCELLED) Known | →Flushing Answer(CANCELLED) Flush Known | →Flushing Answer(CANCELLED) Flush Known | →Flushing Flush Known | Known | Known | Known
 Caller gone                  | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Flush | →Flushing Answer(CANCELLED) Flush | = | = | = | =
 Step                         | = | →Opening Dial Open! +2 | +1 | Answer(OK) Write1 +1 | = | = | = | =
-Engine error                 | = | →none Answer(INTERNAL) | →Flushing Answer(INTERNAL) Flush | →Flushing Answer(INTERNAL) Flush | = | = | = | =
-Engine abort                 | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Flush | →Flushing Answer(CANCELLED) Flush | = | = | = | =
+Engine error                 | = | →none Answer(INTERNAL) | →Flushing Answer(INTERNAL) Flush -2 | →Flushing Answer(INTERNAL) Flush | = | = | = | =
+Engine abort                 | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Flush -2 | →Flushing Answer(CANCELLED) Flush | = | = | = | =
 Bound                        | = | = | →Open Write0 | = | = | = | = | =
 Busy, then 5 ms              | = | = | Open! | = | = | = | = | =
 Gone                         | = | = | →Flushing Answer(UNAVAILABLE) Flush | →Flushing Answer(UNAVAILABLE) Flush | →Flushing Flush | = | = | =

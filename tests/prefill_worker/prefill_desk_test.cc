@@ -23,6 +23,25 @@ TEST(PrefillDesk, ALegIsAnsweredWithItsFirstTokensOnceTheLanesAreBound) {
   for (const engine::SequenceOutput& first : w.caller->firsts) EXPECT_EQ(first.tokens.size(), 1u);
 }
 
+TEST(PrefillDesk, WhenOneChoiceFailsTheOthersAreNotHeldForEver) {
+  for (const bool bound : {false, true}) {
+    DeskWorld w;
+    w.Begin(w.MakeOrder(4, /*n=*/3));
+    w.Step();
+    if (bound) w.Bound();
+    engine::SequenceOutput failed;
+    failed.key = engine::RequestKey{1} << 62, failed.sequence_index = 1;
+    failed.finish = engine::FinishReason::kError, failed.error = absl::UnavailableError("preempted");
+    w.desk.OnOutputs({failed});
+    EXPECT_EQ(w.caller->log, "Answer(UNAVAILABLE) ");
+    w.Flushed(), w.Hear(LaneClosedAck{w.lane}), w.desk.Tick();
+    EXPECT_EQ(w.desk.jobs(), 0u);
+    while (w.Step()) continue;
+    EXPECT_EQ(w.h.scheduler().Load().held_requests, 0);
+    EXPECT_EQ(w.used(), 0);
+  }
+}
+
 TEST(PrefillDesk, PromptScoresComeBeforeTheAnswer) {
   DeskWorld w;
   JobOrder order = w.MakeOrder();
