@@ -68,7 +68,12 @@ void Disturber::Die(WorkerNode& worker, bool with_machine) {
   for (RouterProcess* router : routers_) with_machine ? router->OnHostGone(worker) : router->OnWorkerGone(worker);
   with_machine ? worker.Vanish() : worker.Kill();
   ++deaths_;
-  ComeBack(worker, time_.Between(milliseconds(50), seconds(1)));
+  const Duration after = time_.Between(milliseconds(50), seconds(1));
+  LastsFor(after);
+  time_.After(after, [this, &worker] {  // operators know that somebody has to decode
+    if (plant_.scenario.roles_change() && !AnotherDecodes(worker)) worker.BeginAs(v1::WORKER_ROLE_DECODE);
+    worker.Start();
+  });
 }
 
 void Disturber::ComeBack(Process& process, Duration after) {
@@ -108,19 +113,29 @@ void Disturber::Drain(RouterProcess& router, const WorkerNode& worker, Duration 
   time_.After(how_long, [&router, &worker] { router.Drain(worker, /*undo=*/true); });
 }
 
+/// Now, and nobody has asked it to change; or as soon as it is back.
+bool Disturber::AnotherDecodes(const WorkerNode& worker) const {
+  return std::ranges::any_of(workers_, [&](const WorkerNode* one) {
+    const v1::WorkerRole role = one->alive() ? one->role() : one->begins_as();
+    const bool asked =
+        one->changes_role() || one == flip_asked_ || std::ranges::any_of(flips_, [one](const OrderedFlip& flip) {
+          const auto view = flip.worker == one ? flip.View() : nullptr;
+          return view != nullptr && !view->over();
+        });
+    return one != &worker && role == v1::WORKER_ROLE_DECODE && !asked;
+  });
+}
+
 bool Disturber::Flip(WorkerNode& worker) {
   const bool prefills = worker.role() == v1::WORKER_ROLE_PREFILL;
-  const bool other_decodes = std::ranges::any_of(workers_, [&worker](const WorkerNode* one) {
-    return one != &worker && one->alive() && one->role() == v1::WORKER_ROLE_DECODE;
-  });
   RouterProcess& router = AnyRouter();
-  if (flip_asked_ || !OpenFlips().empty() || (!prefills && !other_decodes)) return false;
+  if (flip_asked_ != nullptr || !OpenFlips().empty() || (!prefills && !AnotherDecodes(worker))) return false;
   if (!router.alive() || router.stopped() || !router.ViewOf(worker)) return false;
-  flip_asked_ = true;
+  flip_asked_ = &worker;
   router.Flip(worker, prefills ? router::WorkerRole::kDecode : router::WorkerRole::kPrefill,
               milliseconds(plant_.scenario.flip_patience_ms),
               [this, &router, &worker, life = router.life()](const absl::Status& begun) {
-                flip_asked_ = false;
+                flip_asked_ = nullptr;
                 if (begun.ok()) flips_.push_back({&router, life, &worker, time_.Now()});
               });
   return true;

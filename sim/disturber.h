@@ -45,6 +45,7 @@ class Disturber {
   void Stop(Process& process, Duration how_long);
   /// False: it is the last that decodes, or another changes now.
   bool Flip(WorkerNode& worker);
+  bool AnotherDecodes(const WorkerNode& worker) const;
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
   void ComeBack(Process& process, Duration after);
@@ -58,7 +59,7 @@ class Disturber {
   const std::vector<WorkerNode*> workers_;
   TimePoint over_at_{};
   int deaths_ = 0;
-  bool flip_asked_ = false;  ///< and not answered
+  const WorkerNode* flip_asked_ = nullptr;  ///< and not answered
   std::vector<OrderedFlip> flips_;
 };
 

@@ -137,7 +137,7 @@ void HandoffNode::OnTurnEnd() {
 
 std::string HandoffNode::Holds() const {
   if (!life_now_) return "";
-  const std::string role = life_now_->role ? life_now_->role->Holds() : "it changes its role";
+  const std::string role = life_now_->role ? life_now_->role->Holds() : "";
   const auto blocks = life_now_->engine.cache().pool(0).used_blocks();
   if (blocks == 0 && role.empty()) return "";
   return StrCat(name(), ": ", blocks, " blocks, ", role, "; ");

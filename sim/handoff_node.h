@@ -27,6 +27,9 @@ class HandoffNode final : public WorkerNode {
   void OnCancel(const v1::CancelRequest& request) override;
   void OnFlip(const v1::FlipRequest& request, FlipAnswered answer) override;
   std::string Holds() const override;
+  bool changes_role() const override { return change_ != nullptr; }
+  v1::WorkerRole begins_as() const override { return first_role_; }
+  void BeginAs(v1::WorkerRole role) override { first_role_ = role; }
 
  private:
   struct Life {
@@ -61,7 +64,7 @@ class HandoffNode final : public WorkerNode {
   std::string LandingAddress() const override;
   void OnTurnEnd() override;
 
-  const v1::WorkerRole first_role_;
+  v1::WorkerRole first_role_;
   v1::WorkerRole role_;
   std::unique_ptr<Change> change_;
   std::unique_ptr<Life> life_now_;

@@ -107,6 +107,12 @@ void PrefillPart::OnTick(engine::Scheduler&) {
   loop_.Post([this] { sender_.Tick(); });
 }
 
+void PrefillPart::CheckInvariants() const {
+  if (desk_.jobs() > 0) return;
+  const int32_t held = engine_.scheduler().Load().held_requests;
+  if (held > 0) node_.plant().Break(StrCat(node_.name(), ": ", held, " prompts are held for legs that are over"));
+}
+
 std::string PrefillPart::Holds() const {
   const prefill::PushStats stats = desk_.Stats();
   if (stats.open_lanes + stats.held_sources == 0 && desk_.jobs() == 0) return "";

@@ -37,6 +37,7 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
   void PrefillStreamEnded(const v1::RequestKey& key) override;
   void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override;
   std::string Holds() const override;
+  void CheckInvariants() const override;
 
  private:
   struct Policy final : engine::RolePolicy {

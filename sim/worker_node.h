@@ -57,6 +57,11 @@ class WorkerNode : public Process {
   bool odd() const { return odd_; }
   std::string numerics_id() const { return odd_ ? "n1" : "n0"; }
   virtual v1::WorkerRole role() const = 0;
+  /// It was told to, and has not answered.
+  virtual bool changes_role() const { return false; }
+  /// The role that its next process begins with; which may be another.
+  virtual v1::WorkerRole begins_as() const { return role(); }
+  virtual void BeginAs(v1::WorkerRole) {}
   /// Its machine is not there: nobody says that it is not.
   bool host_gone() const { return host_gone_; }
   /// Dies with its machine, until Start.
