@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +17,28 @@ absl::StatusOr<PeerExit> PeerExit::Of(int64_t pid) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
   if (fd < 0) return absl::UnavailableError(StrCat("no process ", pid, " to be seen: ", ErrnoText()));
   return PeerExit(fd);
+}
+
+absl::StatusOr<PeerExit> PeerExit::OfPeer(int socket) {
+#ifdef SO_PEERPIDFD
+  constexpr int kPeerPidfd = SO_PEERPIDFD;
+#else
+  constexpr int kPeerPidfd = 77;  // asm-generic/socket.h of Linux 6.5
+#endif
+  int pidfd = -1;
+  socklen_t bytes = sizeof(pidfd);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &bytes) == 0) return PeerExit(pidfd);
+  if (errno != ENOPROTOOPT) return absl::UnavailableError(StrCat("the peer's process: ", ErrnoText()));
+  ucred peer{};
+  bytes = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
+    return absl::UnavailableError("the peer's process is in another PID namespace");
+  BATON_ASSIGN_OR_RETURN(PeerExit exit, Of(peer.pid));
+  // Its number may have become another process's before we asked; while it holds its end, it has not.
+  pollfd end{socket, POLLRDHUP, 0};
+  if (poll(&end, 1, 0) > 0 && (end.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+    return absl::UnavailableError("the peer's process has left");
+  return exit;
 }
 
 PeerExit::~PeerExit() {

@@ -16,6 +16,9 @@ class PeerExit {
  public:
   /// Unavailable when there is no such process to be seen.
   static absl::StatusOr<PeerExit> Of(int64_t pid);
+  /// The process at the other end of a unix socket that is connected. Unavailable: it cannot be seen (another PID
+  /// namespace, on kernels before 6.5), or has left.
+  static absl::StatusOr<PeerExit> OfPeer(int socket);
   PeerExit(PeerExit&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   PeerExit& operator=(PeerExit&& other) noexcept {
     std::swap(fd_, other.fd_);

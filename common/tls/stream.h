@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -31,6 +32,12 @@ class Stream {
   /// Bytes that have come, at most `bytes`; 0: none now. Without `to` they are thrown away. Errors as Write's, and
   /// Unavailable: the peer has closed.
   absl::StatusOr<size_t> Read(void* to, size_t bytes);
+  /// The next bytes that are sent carry `descriptor` with them (SCM_RIGHTS): unix sockets only. It stays the caller's.
+  void Attach(int descriptor) { attached_ = descriptor; }
+  /// From now on what a peer attached is kept, the first of it; the rest is closed. Unix sockets only.
+  void KeepAttached() { keeps_ = true; }
+  /// What the peer attached to bytes that have come, for the caller to close; -1: nothing.
+  int TakeAttached() { return std::exchange(kept_, -1); }
   /// Sends on what was taken, and the handshake's words.
   absl::Status Flush();
 
@@ -43,8 +50,8 @@ class Stream {
   bool is_tls() const { return session_ != nullptr; }
 
  private:
-  absl::StatusOr<size_t> WritePlain(std::span<const iovec> pieces) const;
-  absl::StatusOr<size_t> ReadPlain(void* to, size_t bytes) const;
+  absl::StatusOr<size_t> WritePlain(std::span<const iovec> pieces);
+  absl::StatusOr<size_t> ReadPlain(void* to, size_t bytes);
   absl::Status Fetch();
   absl::Status Settle();
   absl::Status Refused(absl::Status why);
@@ -55,6 +62,8 @@ class Stream {
   bool ready_;
   std::string wire_, plain_;  ///< to be sent, and read by nobody yet
   size_t sent_ = 0, given_ = 0;
+  int attached_ = -1, kept_ = -1;
+  bool keeps_ = false;
 };
 
 /// "it speaks TLS, and this process plain text" where the first byte that came from a peer says so; else OK.

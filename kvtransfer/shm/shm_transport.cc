@@ -4,38 +4,25 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common/errno_text.h"
 #include "common/status.h"
+#include "kvtransfer/shm/unix_socket.h"
 
 namespace baton {
 namespace {
 
-constexpr size_t kTrailer = 4096;  ///< behind the slots; holds the nonce
 constexpr uint64_t kPidfdMark = 1ull << 63;
 
 /// No overflow: greetings with more slots or larger ones are refused (frame.h).
-size_t FileBytes(const LandingShape& shape) { return shape.slots * shape.slot_bytes + kTrailer; }
+size_t BytesOf(const LandingShape& shape) { return shape.slots * shape.slot_bytes; }
 
-/// Memory that its owner can no longer shorten under us, and no file of somebody else's.
+/// Memory that its owner can no longer shorten under us.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-/// The path of a landing memory as its owner gives it, and nothing else: no other process's and no other file.
-absl::Status CheckPath(const std::string& path, int64_t pid) {
-  const std::string folder = StrCat("/proc/", pid, "/fd/");
-  const std::string_view number = path.starts_with(folder) ? std::string_view(path).substr(folder.size()) : "";
-  const bool digits = std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
-  if (!number.empty() && number.size() <= 10 && digits && pid > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat("a greeting of process ", pid, " names no landing memory of its own"));
-}
 
 /// FailedPrecondition unless `fd` is memory of exactly that size that stays as it is.
 absl::Status CheckMemory(int fd, size_t bytes) {
@@ -59,57 +46,55 @@ absl::StatusOr<std::byte*> Map(int fd, size_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmTransport>> ShmTransport::Create(TcpOptions options, TransportEvents& events) {
-  BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
-  std::unique_ptr<ShmTransport> transport(new ShmTransport(std::move(options), events, listener));
+  options.trust.tls = nullptr;
+  BATON_ASSIGN_OR_RETURN(unix_socket::Listener listener, unix_socket::Listen());
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(std::move(options), events, listener.socket, std::move(listener.name)));
   BATON_RETURN_IF_ERROR(transport->MakeRing());
   return transport;
 }
 
 absl::Status ShmTransport::MakeRing() {
-  const size_t bytes = FileBytes(options_.landing);
-  memfd_ = static_cast<int>(syscall(SYS_memfd_create, "baton-landing", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const size_t bytes = BytesOf(options_.landing);
+  if (bytes == 0) return absl::OkStatus();
+  memfd_ = memfd_create("baton-landing", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(bytes)) != 0 || fcntl(memfd_, F_ADD_SEALS, kSeals) != 0) {
     return absl::ResourceExhaustedError(StrCat("a memory file of ", bytes, " bytes: ", ErrnoText()));
   }
   BATON_ASSIGN_OR_RETURN(std::byte * memory, Map(memfd_, bytes));
-  landing_ = {memory, bytes - kTrailer};
-  while (nonce_ == 0) {  // which unwritten memory holds
-    if (getrandom(&nonce_, sizeof(nonce_), 0) != sizeof(nonce_)) return absl::UnavailableError("no random numbers");
-  }
-  memcpy(memory + bytes - sizeof(nonce_), &nonce_, sizeof(nonce_));
+  landing_ = {memory, bytes};
   return absl::OkStatus();
 }
 
 ShmTransport::~ShmTransport() {
   for (const auto& [peer, mapping] : mapped_) munmap(mapping.memory, mapping.bytes);
-  if (landing_.data() != nullptr) munmap(landing_.data(), landing_.size() + kTrailer);
+  if (landing_.data() != nullptr) munmap(landing_.data(), landing_.size());
   if (memfd_ >= 0) close(memfd_);
 }
 
-std::string ShmTransport::GreetingTail() const { return StrCat(nonce_, " /proc/", getpid(), "/fd/", memfd_); }
+absl::StatusOr<int> ShmTransport::Dial(const std::string& where) { return unix_socket::Dial(where); }
 
-absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) {
-  BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer.pid));
+absl::Status ShmTransport::MayStay(int socket) const { return unix_socket::CheckSameUser(socket); }
+
+absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer) {
+  BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::OfPeer(peer.connection->socket()));
+  const int memory = peer.connection->TakeDescriptor();
+  const absl::StatusOr<Mapping> mapping = MapOf(peer, memory);
+  if (memory >= 0) close(memory);
+  BATON_RETURN_IF_ERROR(mapping.status());
+  if (mapping->bytes > 0) mapped_[number] = *mapping;
   if (options_.landing.slots > 0) exits_.Know(number, std::move(exit));
-  if (peer.landing.slots == 0) return absl::OkStatus();
-  uint64_t nonce = 0, found = 0;
-  const char* end = std::from_chars(tail.data(), tail.data() + tail.size(), nonce).ptr;
-  const std::string path(std::min(end + 1, tail.data() + tail.size()), tail.data() + tail.size());
-  if (nonce == 0) return absl::InvalidArgumentError("a greeting without landing memory");
-  BATON_RETURN_IF_ERROR(CheckPath(path, peer.pid));
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0)
-    return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", ErrnoText()));
-  const size_t bytes = FileBytes(peer.landing);
-  const absl::Status fits = CheckMemory(fd, bytes);
-  absl::StatusOr<std::byte*> memory = fits.ok() ? Map(fd, bytes) : fits;
-  close(fd);
-  BATON_RETURN_IF_ERROR(memory.status());
-  mapped_[number] = {*memory, bytes};
-  memcpy(&found, *memory + bytes - sizeof(found), sizeof(found));
-  if (found != nonce)
-    return absl::FailedPreconditionError(StrCat(path, " is another process's memory: other PID namespace?"));
   return absl::OkStatus();
+}
+
+/// Nothing, of a peer that only sends.
+absl::StatusOr<ShmTransport::Mapping> ShmTransport::MapOf(const Peer& peer, int memory) const {
+  const size_t bytes = BytesOf(peer.landing);
+  if (bytes == 0) return Mapping{};
+  if (memory < 0) return absl::InvalidArgumentError("a greeting without landing memory");
+  BATON_RETURN_IF_ERROR(CheckMemory(memory, bytes));
+  BATON_ASSIGN_OR_RETURN(std::byte * mapped, Map(memory, bytes));
+  return Mapping{mapped, bytes};
 }
 
 std::span<std::byte> ShmTransport::slot_of(PeerNumber peer, uint32_t slot) {

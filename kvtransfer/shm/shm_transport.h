@@ -1,6 +1,7 @@
-// Landing through shared memory on one host: the sender copies into the receiver's slots itself; messages go over the
-// TCP transport's connection. The ring is a memfd, so a container's small /dev/shm is no limit; the sender opens it
-// through /proc, which needs the same user and PID namespace: where that fails the connection is lost with the reason.
+// Landing through shared memory on one host: the sender copies into the receiver's slots itself; messages go over a
+// unix socket with an abstract name (unix_socket.h), never over a network. The ring is a sealed memfd, so a container's
+// small /dev/shm is no limit; its owner gives it to the peer over that socket, behind the greeting (SCM_RIGHTS):
+// whoever is another user's or does not know the secret never has it. Nothing here is in TLS.
 //
 // A stopped process still maps the memory, so the only fence is its exit, seen through a pidfd. Thread: the transfer
 // thread.
@@ -8,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 
 #include "kvtransfer/peer_exit.h"
 #include "kvtransfer/tcp/tcp_transport.h"
@@ -16,7 +18,8 @@ namespace baton {
 
 class ShmTransport final : public TcpTransport {
  public:
-  /// As TcpTransport::Create; ResourceExhausted when there is no memory for the ring.
+  /// Of the options host, port and TLS mean nothing here. Unavailable: it cannot listen. ResourceExhausted when there
+  /// is no memory for the ring.
   static absl::StatusOr<std::unique_ptr<ShmTransport>> Create(TcpOptions options, TransportEvents& events);
   ~ShmTransport() override;
 
@@ -31,17 +34,22 @@ class ShmTransport final : public TcpTransport {
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
-  ShmTransport(TcpOptions options, TransportEvents& events, int listener)
-      : TcpTransport(std::move(options), events, listener) {}
+  ShmTransport(TcpOptions options, TransportEvents& events, int listener, std::string name)
+      : TcpTransport(std::move(options), events, listener), socket_name_(std::move(name)) {}
   absl::Status MakeRing();
-  std::string GreetingTail() const override;
-  absl::Status OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) override;
+  std::string ListensAt(int) const override { return socket_name_; }
+  absl::StatusOr<int> Dial(const std::string& where) override;
+  std::string HostOf(int) const override { return "this machine"; }
+  absl::Status MayStay(int socket) const override;
+  void OnMade(tcp::Connection& connection) const override { connection.Exchange(memfd_); }
+  absl::Status OnGreeted(PeerNumber number, Peer& peer) override;
+  absl::StatusOr<Mapping> MapOf(const Peer& peer, int memory) const;
   void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
            Done done) override;
   void Forget(PeerNumber number) override;
 
-  int memfd_ = -1;
-  uint64_t nonce_ = 0;  ///< last word of the ring's file: proves that a peer opened this ring and no other
+  const std::string socket_name_;
+  int memfd_ = -1;  ///< none: it only sends
   std::map<PeerNumber, Mapping> mapped_;
   PeerExits exits_;  ///< of greeted peers, where they may write memory of ours
 };

@@ -71,7 +71,7 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
     errno = error;
     if (error != 0) return Broken("connect");
-    sockaddr_in peer{};
+    sockaddr_storage peer{};
     size = sizeof(peer);
     if (getpeername(socket_, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return absl::OkStatus();
     connecting_ = false;
@@ -81,7 +81,11 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     BATON_RETURN_IF_ERROR(PumpGreeting(moved));
     if (!proven()) return absl::OkStatus();
   }
-  if (!stream_) stream_.emplace(socket_, std::move(tls_));
+  if (!stream_) {
+    stream_.emplace(socket_, std::move(tls_));
+    if (exchanges_) stream_->KeepAttached();
+    stream_->Attach(given_);
+  }
   BATON_RETURN_IF_ERROR(stream_->Flush());
   if (words_.empty()) {
     const absl::Status sent = PumpOut(moved);

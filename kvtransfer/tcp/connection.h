@@ -55,6 +55,12 @@ class Connection {
   /// Calls every queued Done with `why`.
   void FailAll(const absl::Status& why);
 
+  /// What this end gives the peer with its first bytes behind the greeting, and that it keeps what the peer gives:
+  /// unix sockets only. `descriptor` stays the caller's; -1: nothing. Before the first Pump.
+  void Exchange(int descriptor) { exchanges_ = true, given_ = descriptor; }
+  /// What the peer gave, for the caller to close; -1: nothing.
+  int TakeDescriptor() { return stream_ ? stream_->TakeAttached() : -1; }
+
   /// Reads and writes what is possible now. `moved` is set when something was. Error: the connection is broken.
   absl::Status Pump(Sink& sink, bool& moved);
 
@@ -82,6 +88,8 @@ class Connection {
   std::string words_;  ///< of the greeting, not sent yet
   std::shared_ptr<const tls::Context> tls_;
   std::optional<tls::Stream> stream_;  ///< once the peer has proven that it knows the secret
+  bool exchanges_ = false;
+  int given_ = -1;
   std::deque<Out> out_;
   FrameHeader in_;
   uint64_t unsent_bytes_ = 0;   ///< queued headers and payloads of our own

@@ -8,7 +8,7 @@
 namespace baton::tcp {
 
 enum class FrameKind : uint32_t {
-  kHello = 1,  ///< payload: HelloBody, then the name of the shared memory (or nothing)
+  kHello = 1,  ///< payload: HelloBody
   kMessage,
   kWrite,  ///< payload: the slot's bytes
   kFlush,  ///< answered by kFlushed with the same `sequence`
@@ -32,7 +32,7 @@ static_assert(sizeof(FrameHeader) == 48);
 struct HelloBody {
   uint64_t slots = 0;
   uint64_t slot_bytes = 0;
-  int64_t pid = 0;
+  int64_t pid = 0;  ///< for people who look at the wire; nothing is made of it
 };
 static_assert(sizeof(HelloBody) == 24);
 

@@ -67,7 +67,11 @@ absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
     BATON_ASSIGN_OR_RETURN(const net::HostPort place, net::ParseHostPort(where));
     BATON_ASSIGN_OR_RETURN(tls, options_.trust.tls->ForDialling(place.host));
   }
-  BATON_ASSIGN_OR_RETURN(const int socket, tcp::Dial(where));
+  BATON_ASSIGN_OR_RETURN(const int socket, Dial(where));
+  if (absl::Status stays = MayStay(socket); !stays.ok()) {
+    close(socket);
+    return stays;
+  }
   return Add(socket, /*accepted=*/false, std::move(tls));
 }
 
@@ -83,7 +87,8 @@ PeerNumber TcpTransport::Add(int socket, bool accepted, std::shared_ptr<const tl
   }
   peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted, std::move(greeting), std::move(tls));
   peer.accepted = accepted;
-  if (accepted) peer.host = net::SocketAddress::OfPeer(socket).host();
+  if (accepted) peer.host = HostOf(socket);
+  OnMade(*peer.connection);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT;
   event.data.u64 = number;
@@ -91,9 +96,11 @@ PeerNumber TcpTransport::Add(int socket, bool accepted, std::shared_ptr<const tl
   epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event);
   const tcp::HelloBody body{options_.landing.slots, options_.landing.slot_bytes, getpid()};
   std::string hello(reinterpret_cast<const char*>(&body), sizeof(body));
-  peer.connection->QueueOwned({.kind = FrameKind::kHello}, hello + GreetingTail(), nullptr);
+  peer.connection->QueueOwned({.kind = FrameKind::kHello}, std::move(hello), nullptr);
   return number;
 }
+
+std::string TcpTransport::HostOf(int accepted) const { return net::SocketAddress::OfPeer(accepted).host(); }
 
 TcpTransport::Peer* TcpTransport::Find(PeerNumber peer) {
   const auto found = peers_.find(peer);
@@ -199,6 +206,11 @@ bool TcpTransport::Accept() {
   bool accepted = false;
   for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
     accepted = true;
+    if (const absl::Status stays = MayStay(socket); !stays.ok()) {
+      events_.OnRefused(next_peer_++, HostOf(socket), stays);
+      close(socket);
+      continue;
+    }
     std::shared_ptr<const tls::Context> tls;
     if (options_.trust.tls != nullptr) {
       auto made = options_.trust.tls->ForDialled();
@@ -295,16 +307,15 @@ absl::Status TcpTransport::CheckRoom(const Peer& peer) const {
 
 absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view payload) {
   tcp::HelloBody body;
-  if (peer.greeted || payload.size() < sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
+  if (peer.greeted || payload.size() != sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
   memcpy(&body, payload.data(), sizeof(body));
   if (body.slots > kMaxLandingSlots || body.slot_bytes > kMaxLandingSlotBytes) {
     return absl::InvalidArgumentError(StrCat("a greeting of ", body.slots, " landing slots of ", body.slot_bytes,
                                              " bytes, at most ", kMaxLandingSlots, " of ", kMaxLandingSlotBytes));
   }
   peer.landing = {static_cast<uint32_t>(body.slots), body.slot_bytes};
-  peer.pid = body.pid;
   BATON_RETURN_IF_ERROR(CheckRoom(peer));
-  BATON_RETURN_IF_ERROR(OnGreeted(number, peer, payload.substr(sizeof(body))));
+  BATON_RETURN_IF_ERROR(OnGreeted(number, peer));
   peer.greeted = true;
   if (peer.accepted) ++greeted_[peer.host], ++all_greeted_;
   for (auto& [place, write] : std::exchange(peer.early, {}))

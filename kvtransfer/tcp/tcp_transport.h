@@ -33,13 +33,9 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
-  /// "tcp", "tcp in TLS"; of shared memory the bytes never are.
-  std::string path(PeerNumber) const override {
-    const bool encrypts = options_.trust.tls != nullptr && fence() == FenceKind::kReceiverWrites;
-    return StrCat(name(), encrypts ? " in TLS" : "");
-  }
+  std::string path(PeerNumber) const override { return StrCat(name(), options_.trust.tls != nullptr ? " in TLS" : ""); }
   FenceKind fence() const override { return FenceKind::kReceiverWrites; }
-  std::string address() const override { return StrCat(name(), ":", tcp::LocalAddress(listener_)); }
+  std::string address() const override { return StrCat(name(), ":", ListensAt(listener_)); }
   std::span<std::byte> landing() override { return landing_; }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
   LandingShape landing_of(PeerNumber peer) const override;
@@ -55,7 +51,6 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
     std::unique_ptr<tcp::Connection> connection;
     LandingShape landing;
     bool greeted = false;
-    int64_t pid = 0;
     std::map<uint64_t, Done> flushes;
     std::vector<std::pair<LandingPlace, std::pair<std::span<const std::byte>, Done>>> early;  ///< before the greeting
     bool accepted = false;
@@ -63,9 +58,16 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
     bool watches_write = false;
   };
   TcpTransport(TcpOptions options, TransportEvents& events, int listener);
-  /// What the greeting says beside the landing shape; and what is made of the peer's.
-  virtual std::string GreetingTail() const { return ""; }
-  virtual absl::Status OnGreeted(PeerNumber, Peer&, std::string_view /*tail*/) { return absl::OkStatus(); }
+  // ---- the sockets, where they are other ones than TCP's
+  virtual std::string ListensAt(int listener) const { return tcp::LocalAddress(listener); }
+  virtual absl::StatusOr<int> Dial(const std::string& where) { return tcp::Dial(where); }
+  virtual std::string HostOf(int accepted) const;
+  /// Before a word is heard or said. Error: the connection is closed.
+  virtual absl::Status MayStay(int /*socket*/) const { return absl::OkStatus(); }
+  /// Before the first bytes.
+  virtual void OnMade(tcp::Connection&) const {}
+  /// The peer's landing shape is known.
+  virtual absl::Status OnGreeted(PeerNumber, Peer&) { return absl::OkStatus(); }
   /// The peer's greeting is here and the bytes fit.
   virtual void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
                    Done done);

@@ -127,9 +127,11 @@ absl::StatusOr<LandingAddresses> LandingAddresses::Parse(std::string_view text) 
 std::string ThisMachine() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat space{};
-  const bool known = stat("/proc/self/ns/pid", &space) == 0;
-  return StrCat(boot, "/", known ? space.st_ino : 0, "/", geteuid());
+  const auto space = [](const char* of) {
+    struct stat found{};
+    return stat(of, &found) == 0 ? found.st_ino : 0;
+  };
+  return StrCat(boot, "/", space("/proc/self/ns/pid"), "/", space("/proc/self/ns/net"), "/", geteuid());
 }
 
 }  // namespace baton

@@ -57,8 +57,8 @@ struct LandingAddresses {
   static absl::StatusOr<LandingAddresses> Parse(std::string_view text);
 };
 
-/// The same for two processes exactly when one may map the other's memory: this boot of this machine, this PID
-/// namespace, this user.
+/// The same for two processes exactly when one may map the other's memory: this boot of this machine, this PID and
+/// network namespace, this user.
 std::string ThisMachine();
 
 }  // namespace baton

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
@@ -17,6 +20,11 @@ namespace {
 using tcp::FrameKind;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+size_t Descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
 
 /// Says `bytes` to a worker with one landing slot of 4,096 bytes. The reason why the connection was given up.
 template <class TransportOfKind>
@@ -77,43 +85,88 @@ TEST(HostilePeer, LandingMemoryOfAnySizeIsNotBelieved) {
   for (const auto& [slots, slot_bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
            {1, kHuge - 4094}, {2, uint64_t{1} << 63}, {kHuge, 1}, {1 << 17, 4096}, {1, uint64_t{2} << 30}}) {
     EXPECT_THAT(WhyLost<TcpTransport>(HelloFrame(slots, slot_bytes)), HasSubstr("at most 65536 of 1073741824"));
-    EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(slots, slot_bytes, "1 /proc/1/fd/1")),
-                HasSubstr("at most 65536 of 1073741824"));
+    EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(slots, slot_bytes)), HasSubstr("at most 65536 of 1073741824"));
   }
 }
 
-TEST(HostilePeer, OnlyThePeersOwnMemoryIsOpened) {
-  const std::string self = StrCat("/proc/", getpid(), "/fd/");
-  for (const std::string& path :
-       {std::string("/proc/self/root/etc/passwd"), std::string("/proc/../etc/passwd"), std::string("/proc/1/fd/0"),
-        self, StrCat(self, "../../1/fd/0"), StrCat(self, "1/x"), StrCat(self, "99999999999")}) {
-    EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("7 ", path))),
-                HasSubstr("no landing memory of its own"))
-        << path;
+/// As WhyLost, of a greeting of one slot of 4,096 bytes with these descriptors. None of them stays open.
+std::string WhyNotMapped(const std::vector<int>& given) {
+  Side side;
+  auto victim = ShmTransport::Create({.landing = {1, 4096}}, side);
+  EXPECT_TRUE(victim.ok()) << victim.status();
+  const size_t before = Descriptors();
+  {
+    Liar liar(**victim);
+    liar.Say(HelloFrame(1, 4096), given);
+    Until(**victim, [&] { return !side.lost.empty(); });
   }
-  EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("0 ", self, "1"))),
-              HasSubstr("a greeting without landing memory"));
+  EXPECT_EQ(Descriptors(), before);
+  return std::string(side.lost_why.message());
 }
 
-TEST(HostilePeer, MemoryThatItsOwnerMayShortenIsNotMapped) {
-  const auto why_lost = [](int fd) {
-    return WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("7 /proc/", getpid(), "/fd/", fd)));
-  };
-  const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(ftruncate(unsealed, 8192), 0);
-  EXPECT_THAT(why_lost(unsealed), HasSubstr("no sealed memory"));
-  ASSERT_EQ(fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-  EXPECT_THAT(why_lost(unsealed), HasSubstr("another process's memory")) << "it does not hold the word";
-  close(unsealed);
-  const int other_size = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(ftruncate(other_size, 12288), 0);
-  ASSERT_EQ(fcntl(other_size, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-  EXPECT_THAT(why_lost(other_size), HasSubstr("has 12288 bytes, its greeting says 8192"));
-  close(other_size);
+int Memory(off_t bytes, int seals) {
+  const int memory = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT_EQ(ftruncate(memory, bytes), 0);
+  EXPECT_EQ(fcntl(memory, F_ADD_SEALS, seals), 0);
+  return memory;
+}
+
+TEST(HostilePeer, MemoryThatItsOwnerMayChangeIsNotMapped) {
+  constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(1, 4096)), HasSubstr("a greeting without landing memory"));
+  const int unsealed = Memory(4096, F_SEAL_SEAL), other_size = Memory(8192, kAll), good = Memory(4096, kAll);
+  EXPECT_THAT(WhyNotMapped({unsealed}), HasSubstr("no sealed memory"));
+  EXPECT_THAT(WhyNotMapped({other_size}), HasSubstr("has 8192 bytes, its greeting says 4096"));
+  EXPECT_THAT(WhyNotMapped({unsealed, good}), HasSubstr("no sealed memory")) << "the first counts";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  EXPECT_THAT(why_lost(ends[0]), HasSubstr("no sealed memory"));
-  close(ends[0]), close(ends[1]);
+  EXPECT_THAT(WhyNotMapped({ends[0]}), HasSubstr("no sealed memory"));
+  for (const int one : {unsealed, other_size, good, ends[0], ends[1]}) close(one);
+}
+
+TEST(HostilePeer, AnotherUsersProcessIsRefusedBeforeAWord) {
+  if (geteuid() != 0) GTEST_SKIP() << "root alone may be another user";
+  Side side;
+  auto victim = ShmTransport::Create({.landing = {1, 4096}}, side);
+  ASSERT_TRUE(victim.ok());
+  const std::string address = (*victim)->address();
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    if (setresuid(65534, 65534, 65534) != 0) _exit(1);
+    const int socket = DialAt(address);
+    pollfd end{socket, POLLIN, 0};
+    char heard = 0;
+    _exit(poll(&end, 1, 5000) == 1 && recv(socket, &heard, 1, 0) <= 0 ? 7 : 1);
+  }
+  Until(**victim, [&] { return !side.lost.empty(); });
+  EXPECT_THAT(std::string(side.lost_why.message()), HasSubstr("is of user 65534, this one of 0"));
+  int status = 0;
+  ASSERT_EQ(waitpid(stranger, &status, 0), stranger);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_THAT(side.connected, IsEmpty());
+}
+
+TEST(HostilePeer, DescriptorsThatNobodyAskedForAreClosed) {
+  Side side;
+  auto victim = ShmTransport::Create({.landing = {1, 4096}}, side);
+  ASSERT_TRUE(victim.ok());
+  const int memory = Memory(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const size_t before = Descriptors();
+  {
+    Liar liar(**victim);
+    liar.Say(HelloFrame(1, 4096), {memory});
+    Until(**victim, [&] { return !side.connected.empty(); });
+    const size_t connected = Descriptors();
+    const std::string message = Frame({.kind = FrameKind::kMessage}, "x");
+    for (int i = 1; i <= 20; ++i) {
+      liar.Say(message, std::vector<int>(static_cast<size_t>(i), memory));
+      Until(**victim, [&] { return side.messages == i; });
+    }
+    EXPECT_LE(Descriptors(), connected + 1);
+  }
+  Until(**victim, [&] { return !side.lost.empty(); });
+  close(memory);
+  EXPECT_EQ(Descriptors(), before) << "less the memory, and the pidfd of a peer that may write";
 }
 
 // ---- after the greeting

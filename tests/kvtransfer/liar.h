@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
 namespace baton {
@@ -38,17 +40,21 @@ inline std::string Promise(tcp::FrameKind kind, uint64_t payload_bytes) {
   tcp::Seal(header);
   return {reinterpret_cast<const char*>(&header), sizeof(header)};
 }
-inline std::string HelloFrame(uint64_t slots, uint64_t slot_bytes, std::string_view tail = "") {
+inline std::string HelloFrame(uint64_t slots, uint64_t slot_bytes) {
   const tcp::HelloBody body{slots, slot_bytes, getpid()};
-  return Frame({.kind = tcp::FrameKind::kHello},
-               std::string(reinterpret_cast<const char*>(&body), sizeof(body)) + std::string(tail));
+  return Frame({.kind = tcp::FrameKind::kHello}, {reinterpret_cast<const char*>(&body), sizeof(body)});
+}
+/// A socket to where a transport by TCP or shared memory listens.
+inline int DialAt(const std::string& address) {
+  const size_t colon = address.find(':');
+  const std::string where = address.substr(colon + 1);
+  return (address.starts_with("shm:") ? unix_socket::Dial(where) : tcp::Dial(where)).value();
 }
 
 /// A socket that says what a test wants.
 class Liar {
  public:
-  explicit Liar(Transport& victim)
-      : socket_(tcp::Dial(victim.address().substr(victim.address().find(':') + 1)).value()) {
+  explicit Liar(Transport& victim) : socket_(DialAt(victim.address())) {
     pollfd ready{socket_, POLLOUT, 0};
     EXPECT_EQ(poll(&ready, 1, 5000), 1);
   }
@@ -57,6 +63,17 @@ class Liar {
   Liar& operator=(const Liar&) = delete;
   void Say(std::string_view bytes) {
     EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  /// With these descriptors beside the bytes.
+  void Say(std::string_view bytes, const std::vector<int>& descriptors) {
+    iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
+    const msghdr message{
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.data(), .msg_controllen = control.size()};
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    *head = {.cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size() * sizeof(int));
+    EXPECT_EQ(sendmsg(socket_, &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
   /// Sends `bytes` again and again, as much as is taken now.
   void Repeat(std::string_view bytes) {

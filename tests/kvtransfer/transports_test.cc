@@ -44,7 +44,7 @@ TEST(TransportKinds, RequireRdmaIsRdmaOrAnErrorThatNamesWhatThereIs) {
 }
 
 TEST(LandingAddresses, ComeBackAsTheyWere) {
-  const LandingAddresses given{ThisMachine(), {"shm:127.0.0.1:1", "ucx-tcp:00ff", "tcp:127.0.0.1:2"}};
+  const LandingAddresses given{ThisMachine(), {"shm:00ff", "ucx-tcp:00ff", "tcp:127.0.0.1:2"}};
   const auto parsed = LandingAddresses::Parse(given.Pack());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->machine, given.machine);
@@ -61,7 +61,7 @@ TEST(LandingAddresses, TextThatIsNoAddressIsRefused) {
 TEST(LandingAddresses, TcpIsToldWithAnotherHostAndANameIsResolvedFirst) {
   EXPECT_EQ(ToldAs("tcp:0.0.0.0:4000", "decode-0.example"), "tcp:decode-0.example:4000");
   EXPECT_EQ(ToldAs("tcp:[::]:4000", "fd00::1"), "tcp:[fd00::1]:4000");
-  for (const char* other : {"shm:0.0.0.0:4000", "ucx-tcp:0011", "sim:a", "", "tcp"}) {
+  for (const char* other : {"shm:00ff", "ucx-tcp:0011", "sim:a", "", "tcp"}) {
     EXPECT_EQ(ToldAs(other, "decode-0.example"), other);
     EXPECT_FALSE(NameToResolve(other)) << other;
   }
