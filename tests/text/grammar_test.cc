@@ -211,6 +211,9 @@ TEST(Grammar, AGrammarThatIsWrongIsRefusedWithThePlace) {
             R"({"items":{"$ref":"#/$defs/b"},"$defs":{"b":{"type":"string","minLength":"3"}}})", "#/items: Expected"},
            {GrammarKind::kJsonSchema, R"({"items":{"properties":{"a":{"$ref":"#here"}}}})", "#/items/properties/a: "},
            {GrammarKind::kJsonSchema, R"({"enum":["a",{"b":9007199254740993}]})", "#/enum/1 is 9007199254740993"},
+           {GrammarKind::kJsonSchema, R"({"items":{"type":"number","multipleOf":0.07}})", "#/items/multipleOf is 0.07"},
+           {GrammarKind::kJsonSchema, R"({"x-guidance":{"lenient":true},"not":{}})", "#/not is not supported"},
+           {GrammarKind::kJsonSchema, R"({"oneOf":[{"minimum":1},{"maximum":2}]})", "#/oneOf: it is supported where"},
            {GrammarKind::kJsonSchema, "{\"type\":", "not JSON"},
            {GrammarKind::kJsonSchema, R"({"type":"text"})", "text"},
            {GrammarKind::kRegex, "(a", "unclosed"},
@@ -250,6 +253,7 @@ TEST(Grammar, SchemasMeanWhatTheDraftSays) {
   EXPECT_TRUE(takes(escaped, "true"));
   EXPECT_FALSE(takes(escaped, "1"));
   EXPECT_TRUE(takes(R"({"const":{"$ref":"#/a%20b"}})", R"({"$ref":"#/a%20b"})")) << "what is a value stays as it is";
+  EXPECT_TRUE(takes(R"({"type":"string","minLength":1.0,"maxLength":2.0})", R"("ab")"));
   EXPECT_TRUE(takes(R"({"const":9007199254740992})", "9007199254740992"));
   for (const char* schema : {R"({"type":["string","null"],"format":"time"})", R"({"format":"time"})",
                              R"({"properties":{"format":true},"format":"time","allOf":[{"minLength":3}]})"}) {

@@ -209,13 +209,13 @@ fn split_step(members: &mut Map<String, Value>, others: &[&str]) {
 }
 
 /// Whether the compiler, which shifts a step's point by multiplying, comes to its digits.
-fn is_read_exactly(step: f64) -> bool {
+pub fn is_read_exactly(step: f64) -> bool {
     let (mut value, mut places) = (step, 0);
     while value.fract() != 0.0 && places < 20 {
         value *= 10.0;
         places += 1;
     }
-    format!("{value}e-{places}").parse() == Ok(step)
+    value <= f64::from(u32::MAX) && format!("{value}e-{places}").parse() == Ok(step)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -219,7 +219,7 @@ fn any_of(text: &str) -> Outcome<String> {
 fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) -> Option<String>) -> String {
     let error = error.trim();
     let schemas: Vec<Value> = match kind {
-        JSON_SCHEMA => parse(text).into_iter().collect(),
+        JSON_SCHEMA => parse(text).map(schema::own_keywords).into_iter().collect(),
         LARK => embedded(text).map(|(schema, _)| schema).collect(),
         _ => Vec::new(),
     };

@@ -8,7 +8,8 @@ use serde_json::{json, Map, Value};
 use std::time::{Duration, Instant};
 
 /// Checked, and as the compiler understands it.
-pub fn prepare(mut schema: Value) -> Outcome<Value> {
+pub fn prepare(schema: Value) -> Outcome<Value> {
+    let mut schema = own_keywords(schema);
     check_numbers(&schema, "#")?;
     let mut inner = Vec::new();
     each_schema(&mut schema, &mut |members| inner.extend(bounds::inner_bounds(members)));
@@ -19,6 +20,14 @@ pub fn prepare(mut schema: Value) -> Outcome<Value> {
     });
     check(&schema)?;
     Ok(schema)
+}
+
+/// Without the compiler's own keyword, by which it can be told to leave out what it does not know.
+pub fn own_keywords(mut schema: Value) -> Value {
+    if let Value::Object(members) = &mut schema {
+        members.shift_remove("x-guidance");
+    }
+    schema
 }
 
 /// Divisibility by n is an automaton of n states, and limits count none of them: 5 to 20 µs each.
@@ -83,6 +92,7 @@ fn check_numbers(value: &Value, path: &str) -> Outcome<()> {
                 "default" | "examples" => Ok(()),
                 "minimum" | "exclusiveMinimum" => check_bound(member, 1.0, &here),
                 "maximum" | "exclusiveMaximum" => check_bound(member, -1.0, &here),
+                "multipleOf" => check_step(member, &here),
                 _ => check_numbers(member, &here),
             }
         }),
@@ -113,6 +123,16 @@ fn check_bound(value: &Value, inward: f64, path: &str) -> Outcome<()> {
         Value::Number(n) if n.as_f64().is_some_and(|bound| bound * inward > farthest) => {
             let most = if inward > 0.0 { "a lower bound is at most " } else { "an upper bound is at least -" };
             invalid(format!("the schema's {path} is {n}: {most}{farthest:e}"))
+        }
+        Value::Number(_) => Ok(()),
+        _ => check_numbers(value, path),
+    }
+}
+
+fn check_step(value: &Value, path: &str) -> Outcome<()> {
+    match value {
+        Value::Number(n) if n.as_f64().is_some_and(|step| !bounds::is_read_exactly(step.abs())) => {
+            invalid(format!("the schema's {path} is {n}: the multiples of this number cannot be told exactly"))
         }
         Value::Number(_) => Ok(()),
         _ => check_numbers(value, path),
@@ -183,9 +203,22 @@ fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>))
     }
 }
 
+const COUNTS: [&str; 6] = ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
+
 fn mend(members: &mut Map<String, Value>) {
     if let Some(Value::String(reference)) = members.get_mut("$ref") {
         decode_reference(reference);
+    }
+    for key in COUNTS {
+        // 3.0 is a whole number to the draft.
+        if let Some(count) = members.get_mut(key).filter(|count| count.is_f64()) {
+            match count.as_f64() {
+                Some(whole) if whole.fract() == 0.0 && (0.0..EXACT as f64).contains(&whole) => {
+                    *count = json!(whole as u64)
+                }
+                _ => {}
+            }
+        }
     }
     let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
     let of = |table: &'static [(&str, &[&str])]| table.iter().find(|(name, _)| *name == format).map(|(_, all)| *all);
@@ -240,11 +273,18 @@ pub fn places_of_keywords(schemas: &[Value], error: &str) -> Option<String> {
     schemas.iter().for_each(|schema| find(schema, "#", &keys, &mut places));
     match (places.len(), quoted) {
         (0, _) => None,
-        (_, None) => Some(format!("the schema's {}: {error}", places.join(", "))),
+        (_, None) => {
+            let why = if keys == ["oneOf"] { ONE_OF } else { error };
+            Some(format!("the schema's {}: {why}", places.join(", ")))
+        }
         (1, _) => Some(format!("the schema's {} is not supported", places[0])),
         _ => Some(format!("the schema's {} are not supported", places.join(", "))),
     }
 }
+
+const ONE_OF: &str =
+    "it is supported where no value can fit two of its schemas, as of objects with another constant in a \
+                      required property; anyOf is without that";
 
 /// Keywords whose values may be such that they are not supported: words of what the compiler says then.
 const KEYWORDS_OF: [(&str, &str); 3] =
