@@ -10,4 +10,11 @@ absl::Status CheckForm(const Grammar& grammar) {
   return TakeFileError(error, "");
 }
 
+absl::StatusOr<std::string> RulesBegunBy(const std::string& name, const std::string& text) {
+  bt_error error{};
+  const bt_buf rules = bt_rules_begun_by(BtStr(name), BtStr(text), &error);
+  if (absl::Status status = TakeFileError(error, ""); !status.ok()) return status;
+  return TakeBuf(rules);
+}
+
 }  // namespace baton

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "absl/strings/str_replace.h"
+#include "common/status.h"
 #include "common/str_cat.h"
+#include "text/grammar_form.h"
 
 namespace baton::router {
 namespace {
@@ -127,26 +129,36 @@ std::string AllTokensBut(const Tokenizer& tokenizer, std::set<int32_t> left_out)
   return StrCat("<[", ranges, "]>");
 }
 
-/// Lark for the rule `answer`; nothing: this grammar has no place in another.
-std::optional<std::string> AnswerRule(const Grammar& answer) {
+/// Lark for the rule `name`. An error: a grammar of rules that has no place in another.
+absl::StatusOr<std::string> AnswerRule(const std::string& name, const Grammar& answer) {
   switch (answer.kind) {
-    case GrammarKind::kJsonSchema: return StrCat("answer: %json ", answer.text == "true" ? "{}" : answer.text, "\n");
+    case GrammarKind::kJsonSchema: return StrCat(name, ": %json ", answer.text == "true" ? "{}" : answer.text, "\n");
     case GrammarKind::kRegex:
-      return StrCat("answer: /",
+      return StrCat(name, ": /",
                     absl::StrReplaceAll(answer.text, {{"\\\\", "\\\\"}, {"\\/", "\\/"}, {"/", "\\/"}, {"\n", "\\n"}}),
                     "/\n");
     case GrammarKind::kChoice: {
       std::string choices;
       for (const auto& choice : nlohmann::json::parse(answer.text, nullptr, false))
         choices += StrCat(choices.empty() ? "" : " | ", choice.dump());
-      return StrCat("answer: CHOICE\nCHOICE: ", choices, "\n");
+      return StrCat(name, ": CHOICE\nCHOICE: ", choices, "\n");
     }
     case GrammarKind::kLark: break;
   }
-  // Its first rule is `start`, as of the calls that a request must make (http/json_tools.cc).
-  constexpr std::string_view kStart = "start:";
-  if (!answer.text.starts_with(kStart) || answer.text.find("::=") != std::string::npos) return std::nullopt;
-  return StrCat("answer:", answer.text.substr(kStart.size()), "\n");
+  BATON_ASSIGN_OR_RETURN(std::string rules, RulesBegunBy(name, answer.text));
+  return rules + "\n";
+}
+
+/// What no name in a grammar of rules ends with: one more underscore than stand in a row in it.
+std::string UnusedEnd(const Grammar& grammar) {
+  size_t longest = 0, run = 0;
+  if (grammar.kind == GrammarKind::kLark) {
+    for (const char c : grammar.text) {
+      run = c == '_' || c == '-' ? run + 1 : 0;
+      longest = std::max(longest, run);
+    }
+  }
+  return std::string(longest + 1, '_');
 }
 
 }  // namespace
@@ -156,18 +168,20 @@ std::variant<Grammar, std::string> AfterThoughts(const Grammar* answer, ThoughtS
   const std::optional<int32_t> open = tokenizer.TokenToId(kOpen), close = tokenizer.TokenToId(kClose);
   if (!open || !close) return "with a model whose thoughts do not stand between tokens of their own";
   const std::string inside = AllTokensBut(tokenizer, {*close});
-  std::string lark = "start: thoughts answer\n";
-  absl::StrAppend(&lark, "thoughts: ", start == ThoughtStart::kOpen ? "" : StrCat("(<[", *open, "]> "));
+  const std::string end = answer ? UnusedEnd(*answer) : "";
+  std::string lark = StrCat("start: thoughts", end, " answer", end, "\n");
+  absl::StrAppend(&lark, "thoughts", end, ": ", start == ThoughtStart::kOpen ? "" : StrCat("(<[", *open, "]> "));
   if (!budget) absl::StrAppend(&lark, inside, "*");
   if (budget && *budget > 0) absl::StrAppend(&lark, inside, "{0,", *budget, "}");
-  absl::StrAppend(&lark, " <[", *close, "]>", answer ? " WHITE?" : "", start == ThoughtStart::kOpen ? "\n" : ")?\n");
+  absl::StrAppend(&lark, " <[", *close, "]>", answer ? StrCat(" WHITE", end, "?") : "",
+                  start == ThoughtStart::kOpen ? "\n" : ")?\n");
   if (!answer) {
     absl::StrAppend(&lark, "answer: ", AllTokensBut(tokenizer, {*open}), "*\n");
     return Grammar{GrammarKind::kLark, std::move(lark)};
   }
-  const std::optional<std::string> rule = AnswerRule(*answer);
-  if (!rule) return "with a grammar of its own behind thoughts";
-  return Grammar{GrammarKind::kLark, StrCat(lark, *rule, "WHITE: /[ \\n]{1,4}/\n")};
+  const auto rule = AnswerRule(StrCat("answer", end), *answer);
+  if (!rule.ok()) return StrCat("behind thoughts: ", rule.status().message());
+  return Grammar{GrammarKind::kLark, StrCat(lark, *rule, "WHITE", end, ": /[ \\n]{1,4}/\n")};
 }
 
 }  // namespace baton::router

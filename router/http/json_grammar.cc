@@ -96,8 +96,8 @@ MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRe
     } else if (is_one_of(kOptions) || key == "disable_fallback") {
       if (!value.is_null()) error = Read(name, value, on);
       if (!error && on && key != "disable_fallback") error = NotBuilt(name, "this field");  // there is no fallback
-    } else {
-      error = NotBuilt(name, "this field");
+    } else if (bool set = true; !value.is_null() && (value.get_bool().get(set) || set)) {
+      error = NotBuilt(name, "this field");  // one that is off asks for nothing
     }
     if (error) return error;
   }

@@ -187,9 +187,15 @@ MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const 
   if (!budget && !s.grammar) return std::nullopt;
   const std::string field = s.grammar ? input.grammar_field : kBudget;
   auto whole = AfterThoughts(s.grammar.get(), start, budget, *model.tokenizer);
-  if (const auto* why = std::get_if<std::string>(&whole)) return NotBuilt(field, StrCat("this field ", *why));
+  const auto check = [&] { return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest, input.grammar_by); };
+  if (const auto* why = std::get_if<std::string>(&whole)) {
+    if (s.grammar) {
+      if (auto error = check()) return error;
+    }
+    return NotBuilt(field, StrCat("this field ", *why));
+  }
   s.grammar = std::make_shared<const Grammar>(std::get<Grammar>(std::move(whole)));
-  return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest, input.grammar_by);
+  return check();
 }
 
 // A worker finds the best of its beams; of choices that are drawn, this router does.

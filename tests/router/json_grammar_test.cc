@@ -55,6 +55,7 @@ TEST(JsonGrammar, WhatAsksForNothingIsNone) {
   for (const char* more :
        {R"("response_format":{"type":"text"})", R"("response_format":null)", R"("structured_outputs":{})",
         R"("structured_outputs":{"json":null,"disable_any_whitespace":false})", R"("guided_json":null)",
+        R"("structured_outputs":{"whitespace_pattern":null,"_backend":null,"_backend_was_auto":false})",
         R"("guided_json_object":false,"response_format":{"type":"text"})", R"("structured_outputs":null)"}) {
     EXPECT_EQ(Chat(With(more)).input.sampling.grammar, nullptr) << more;
   }

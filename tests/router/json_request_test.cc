@@ -243,6 +243,7 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
   for (const char* field : {R"("response_format":{"type":"structural_tag"})",
                             R"("structured_outputs":{"structural_tag":"{}"})",
                             R"("structured_outputs":{"disable_any_whitespace":true})",
+                            R"("structured_outputs":{"whitespace_pattern":"[ ]?"})",
                             R"("json_schema":{})",
                             R"("suffix":"x")",
                             R"("kv_transfer_params":{"x":1})",

@@ -124,6 +124,13 @@ TEST_F(AfterThoughtsTest, EveryKindOfGrammarIsOfTheAnswer) {
       {GrammarKind::kRegex, R"(a/b\/[c\\]\n)", "a/b/c\n", "a"},
       {GrammarKind::kChoice, R"(["yes","it \"is\"/"])", "it \"is\"/", "no"},
       {GrammarKind::kLark, "start: one\none: \"1\"", "1", "2"},
+      {GrammarKind::kLark,
+       "\n# start\nanswer: /start/ \"\\\"start:\" // \"\nstart: answer thoughts | %json "
+       "{\"const\":\"start\"}\nthoughts: WHITE\nWHITE: \"!\"",
+       "start\"start:!", "start"},
+      {GrammarKind::kLark, "start: x_\nx_: \"(\" start? \")\"", "(())", "(()"},
+      {GrammarKind::kLark, "\nroot ::= answer__ \"/\" start\nanswer__ ::= [a-c]+\nstart ::= \"start\"\n", "ab/start",
+       "/start"},
   };
   for (const auto& [kind, text, good, bad] : cases) {
     const Grammar answer{kind, text};
@@ -152,9 +159,13 @@ TEST_F(AfterThoughtsTest, ABudgetCountsTokens) {
 }
 
 TEST_F(AfterThoughtsTest, WhatCannotBeDoneIsSaid) {
-  const Grammar gbnf{GrammarKind::kLark, "root ::= \"a\""};
-  const auto own = AfterThoughts(&gbnf, ThoughtStart::kOpen, std::nullopt, *tokenizer_);
-  EXPECT_THAT(std::get<std::string>(own), HasSubstr("grammar of its own"));
+  for (const auto& [text, says] : {std::pair{"root ::= a", "`a` is used and not defined"},
+                                   {"one: \"1\"", "no rule `start`"},
+                                   {"start: \"a\"\n%ignore /x/", "%ignore holds for a whole grammar"}}) {
+    const Grammar answer{GrammarKind::kLark, text};
+    const auto own = AfterThoughts(&answer, ThoughtStart::kOpen, std::nullopt, *tokenizer_);
+    EXPECT_THAT(std::get<std::string>(own), HasSubstr(says));
+  }
   const auto plain = Tokenizer::FromHfDirectory("tests/data/tiny-llama").value();
   const auto tags = AfterThoughts(nullptr, ThoughtStart::kOpen, 3, *plain);
   EXPECT_THAT(std::get<std::string>(tags), HasSubstr("tokens of their own"));

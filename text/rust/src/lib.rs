@@ -14,6 +14,7 @@ mod methods;
 mod operators;
 mod pretokenizer;
 mod python;
+mod rules;
 mod schema;
 mod strftime;
 mod template;
@@ -132,6 +133,13 @@ pub unsafe extern "C" fn bt_vocabulary_free(vocabulary: *mut Vocabulary) {
 #[no_mangle]
 pub unsafe extern "C" fn bt_grammar_check_form(kind: i32, text: Str, error: *mut ErrorOut) {
     guard(error, (), || grammar::check_form(kind, text.text("grammar")?))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_rules_begun_by(name: Str, text: Str, error: *mut ErrorOut) -> Owned<u8> {
+    guard(error, Owned::EMPTY, || {
+        Ok(Owned::new(rules::begun_by(name.text("name")?, text.text("grammar")?)?.into_bytes()))
+    })
 }
 
 #[no_mangle]

@@ -1,0 +1,73 @@
+//! A grammar of rules, Lark or GBNF, as a part of another one: its first rule gets another name.
+
+use crate::ffi::{invalid, Outcome};
+use crate::gbnf;
+use serde_json::Value;
+
+/// What holds for a whole grammar cannot be said in a part.
+const OF_THE_WHOLE: [&str; 4] = ["%ignore", "%llguidance", "%lark", "%override"];
+
+/// Lark for the rules of `text`, where `name` stands for the rule it begins with.
+pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
+    let lark = if gbnf::is_gbnf(text) { gbnf::to_lark(text)? } else { text.to_string() };
+    let (mut out, mut rest, mut found) = (String::with_capacity(lark.len()), lark.as_str(), false);
+    while let Some(first) = rest.chars().next() {
+        let end = word_end(rest, first)?;
+        let word = &rest[..end];
+        if word == "start" {
+            found = true;
+            out += name;
+        } else {
+            out += word;
+        }
+        rest = &rest[end..];
+    }
+    if found {
+        Ok(out)
+    } else {
+        invalid("there is no rule `start`")
+    }
+}
+
+/// Where what begins `rest` ends: a name, or what no name is looked for in (texts, expressions, comments, schemas).
+fn word_end(rest: &str, first: char) -> Outcome<usize> {
+    let line = || rest.find('\n').unwrap_or(rest.len());
+    Ok(match first {
+        '"' => quoted_end(rest, '"'),
+        '#' => line(),
+        '/' if rest.starts_with("//") => line(),
+        '/' => quoted_end(rest, '/'),
+        '<' => rest.find('>').map_or(1, |end| end + 1),
+        '@' => 1 + name_end(&rest[1..]),
+        '%' => {
+            let end = 1 + name_end(&rest[1..]);
+            let keyword = &rest[..end];
+            if OF_THE_WHOLE.contains(&keyword) {
+                return invalid(format!("{keyword} holds for a whole grammar"));
+            }
+            end + if matches!(keyword, "%json" | "%regex") { json_end(&rest[end..]) } else { 0 }
+        }
+        _ => name_end(rest).max(first.len_utf8()),
+    })
+}
+
+fn name_end(text: &str) -> usize {
+    text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(text.len())
+}
+
+fn quoted_end(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        if c == quote && !escaped {
+            return at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
+}
+
+fn json_end(text: &str) -> usize {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    values.next();
+    values.byte_offset()
+}
