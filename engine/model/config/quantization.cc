@@ -81,11 +81,67 @@ void ReadPackedGroup(JsonFields& in, Quantization& out) {
   in.Adopt(w);
 }
 
+// The inputs and outputs of a block that has one scale: [outputs, inputs].
+void ReadBlock(JsonFields& in, std::string_view key, Quantization& out) {
+  const std::vector<int64_t> block = in.IntOrInts(key);
+  const auto fits = [](int64_t side) { return side >= 1 && side <= kMaxGroup; };
+  if (block.size() != 2 || !fits(block[0]) || !fits(block[1]))
+    return in.Fail(StrCat(key, " is not two positive numbers of at most ", kMaxGroup));
+  out.outputs = block[0];
+  out.group = block[1];
+}
+
+// Weights as numbers of 8 bits: what is served is e4m3. Inputs are not made e4m3: they keep what they are computed in.
+void ReadFloat8(JsonFields& in, Quantization& out) {
+  out.format = Quantization::Format::kFloat8;
+  out.bits = 8;
+  const std::string number = in.StringOr("fmt", "e4m3"), inputs = in.StringOr("activation_scheme", "dynamic");
+  if (number != "e4m3") in.Fail(StrCat("fp8 of fmt ", Quoted(number), " is not supported (e4m3 is)"));
+  if (inputs != "dynamic" && inputs != "static") {
+    in.Fail(StrCat("fp8 with activation_scheme ", Quoted(inputs), " is not supported (\"dynamic\", \"static\" are)"));
+  }
+  if (!in.Has("weight_block_size")) {
+    out.outputs = 0;
+    return;
+  }
+  out.scales = ".weight_scale_inv";
+  ReadBlock(in, "weight_block_size", out);
+}
+
+// Float8 layers of compressed-tensors; their inputs may be said to be float8, too.
+void ReadFloatGroup(JsonFields& in, Quantization& out) {
+  out.format = Quantization::Format::kFloat8;
+  for (const char* of : {"weights", "input_activations"}) {
+    const nlohmann::json* object = in.Object(of);
+    if (object == nullptr && of == std::string_view("input_activations")) return;
+    if (object == nullptr) return in.Fail("compressed-tensors without weights");
+    JsonFields numbers(*object, StrCat(in.where(), ".", of));
+    out.bits = static_cast<int>(numbers.Int("num_bits", 1, 64));
+    CheckBits(numbers, "compressed-tensors float-quantized", {8}, out.bits);
+    if (const std::string type = numbers.StringOr("type", "float"); type != "float")
+      numbers.Fail(StrCat("compressed-tensors float-quantized of type ", Quoted(type), " is not supported (float is)"));
+    if (of == std::string_view("weights")) {
+      const std::string strategy = numbers.StringOr("strategy", "tensor");
+      if (strategy == "block") {
+        ReadBlock(numbers, "block_structure", out);
+      } else if (strategy == "tensor" || strategy == "channel") {
+        out.outputs = strategy == "tensor" ? 0 : 1;
+      } else {
+        numbers.Fail(StrCat("compressed-tensors float-quantized of strategy ", Quoted(strategy),
+                            " is not supported (tensor, channel, block are)"));
+      }
+    }
+    in.Adopt(numbers);
+  }
+}
+
 void ReadCompressed(JsonFields& in, Quantization& out) {
   out.format = Quantization::Format::kPacked;
   const std::string format = in.StringOr("format", "");
-  if (format != "pack-quantized")
-    return in.Fail(StrCat("compressed-tensors of format ", Quoted(format), " is not supported (pack-quantized is)"));
+  if (format != "pack-quantized" && format != "float-quantized") {
+    return in.Fail(StrCat("compressed-tensors of format ", Quoted(format),
+                          " is not supported (pack-quantized, float-quantized are)"));
+  }
   const nlohmann::json* groups = in.Object("config_groups");
   if (groups == nullptr || groups->size() != 1) {
     return in.Fail(StrCat("compressed-tensors with ", groups == nullptr ? 0 : groups->size(),
@@ -94,7 +150,7 @@ void ReadCompressed(JsonFields& in, Quantization& out) {
   const std::string where = StrCat(in.where(), ".config_groups.", Printable(groups->begin().key()));
   if (!groups->begin()->is_object()) return in.Fail(StrCat(where, " is no object"));
   JsonFields group(*groups->begin(), where);
-  ReadPackedGroup(group, out);
+  format == "pack-quantized" ? ReadPackedGroup(group, out) : ReadFloatGroup(group, out);
   in.Adopt(group);
   if (in.Object("kv_cache_scheme") != nullptr) in.Fail("compressed-tensors with a kv_cache_scheme is not supported");
 }
@@ -115,9 +171,11 @@ absl::StatusOr<std::optional<Quantization>> ParseQuantization(const nlohmann::js
     ReadGptq(in, out);
   } else if (out.method == "compressed-tensors") {
     ReadCompressed(in, out);
+  } else if (out.method == "fp8") {
+    ReadFloat8(in, out);
   } else {
     in.Fail(StrCat("quant_method ", Quoted(out.method),
-                   " is not supported (awq, gptq, compressed-tensors are); use the float weights or a GGUF file"));
+                   " is not supported (awq, gptq, fp8, compressed-tensors are); use the float weights or a GGUF file"));
   }
   BATON_RETURN_IF_ERROR(in.status());
   return out;

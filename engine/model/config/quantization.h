@@ -12,12 +12,15 @@ namespace baton::engine {
 
 /// Which layers have codes is seen by their tensors' names: others are floats.
 struct Quantization {
-  enum class Format { kAwq, kGptq, kPacked };  ///< kPacked: compressed-tensors' pack-quantized
-  std::string method;                          ///< quant_method, for messages
+  /// kPacked: compressed-tensors' pack-quantized; kFloat8: numbers in e4m3, of "fp8" and float-quantized.
+  enum class Format { kAwq, kGptq, kPacked, kFloat8 };
+  std::string method;  ///< quant_method, for messages
   Format format = Format::kAwq;
-  int bits = 4;            ///< 4 or 8
-  int64_t group = 0;       ///< inputs that share a scale; 0: all of an output's
-  bool symmetric = false;  ///< kPacked: there are no zeros
+  int bits = 4;                          ///< 4 or 8
+  int64_t group = 0;                     ///< inputs that share a scale; 0: all of an output's
+  int64_t outputs = 1;                   ///< kFloat8: outputs that share their scales; 0: all
+  bool symmetric = false;                ///< kPacked: there are no zeros
+  const char* scales = ".weight_scale";  ///< kFloat8: the tensor's name behind its layer's
   bool act_order = false;  ///< inputs are in groups by their activations: each layer says which is in which
   int zero_offset = 0;     ///< kGptq: what a stored zero is less than the zero
 };

@@ -96,9 +96,10 @@ class HfWeights : public WeightSource {
     const auto it = places_.find(name);
     return it == places_.end() ? nullptr : &it->second;
   }
-  // A layer that has both is read as floats.
+  // A layer that has both is read as floats. Of float8 one tensor is either.
   bool InCodes(const WeightRule& rule) const {
-    return quantization_ && rule.shape.size() == 2 && Find(NameOf(rule)) == nullptr &&
+    return quantization_ && rule.shape.size() == 2 &&
+           (quantization_->format == Quantization::Format::kFloat8 || Find(NameOf(rule)) == nullptr) &&
            HasCodes(*quantization_, LayerOf(rule), [this](const std::string& name) { return Find(name); });
   }
   absl::StatusOr<LayerCodes> CodesOf(const WeightRule& rule) const {
@@ -214,8 +215,9 @@ absl::Status HfWeights::Check(const WeightRule& rule) const {
                                              ", the config asks for ", ShapeText(rule.shape)));
   }
   if (!DTypeOfSafetensors(tensor.type).has_value()) {
-    return absl::InvalidArgumentError(StrCat(place->file->name(), ": ", name, " has type ", Printable(tensor.type),
-                                             " (F32, F16, BF16 are supported)"));
+    return absl::InvalidArgumentError(
+        StrCat(place->file->name(), ": ", name, " has type ", Printable(tensor.type), " (F32, F16, BF16 are supported",
+               tensor.type == "F8_E4M3" ? "; of float8 under a quantization_config" : "", ")"));
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,12 @@ namespace {
 
 using Format = Quantization::Format;
 
-const char* CodesName(Format format) { return format == Format::kPacked ? ".weight_packed" : ".qweight"; }
+constexpr std::string_view kFloat8 = "F8_E4M3";
+
+const char* CodesName(Format format) {
+  if (format == Format::kFloat8) return ".weight";
+  return format == Format::kPacked ? ".weight_packed" : ".qweight";
+}
 
 class LayerReader {
  public:
@@ -28,6 +33,10 @@ class LayerReader {
     if (k_ % codes.group != 0) {
       return absl::InvalidArgumentError(
           StrCat(layer_, ": groups of ", codes.group, " (group_size) do not divide its ", k_, " inputs"));
+    }
+    if (how_.format == Format::kFloat8) {
+      BATON_RETURN_IF_ERROR(Float8());
+      return std::move(out_);
     }
     const int64_t per_word = 32 / how_.bits;
     if (how_.format != Format::kAwq && k_ % per_word != 0) return NotWhole("inputs", k_, per_word);
@@ -104,6 +113,29 @@ class LayerReader {
     return absl::OkStatus();
   }
 
+  // A row for each output, a byte for each number. A list may have the scales where rows have one each, a number where
+  // there is one.
+  absl::Status Float8() {
+    kernels::StoredCodes& codes = out_.codes;
+    codes.kind = kernels::CodeKind::kE4m3;
+    if (k_ % 4 != 0) return NotWhole("inputs", k_, 4);
+    const int64_t outputs = how_.outputs == 0 ? n_ : how_.outputs, rows = (n_ + outputs - 1) / outputs;
+    codes.codes = {.bits = 8, .output_stride = k_ / 4, .input_stride = 1};
+    BATON_ASSIGN_OR_RETURN(codes.codes.data, Tensor(".weight", {kFloat8}, {n_, k_}));
+    std::vector<int64_t> shape = {rows, codes.groups()};
+    const TensorPlace* const scales = find_(layer_ + how_.scales);
+    if (scales != nullptr && codes.groups() == 1) {
+      const std::vector<int64_t>& found = scales->tensor->shape;
+      if (found == std::vector{rows} || (found.empty() && rows == 1)) shape = found;
+    }
+    BATON_ASSIGN_OR_RETURN(codes.scales, Scales(how_.scales, shape));
+    codes.scale_outputs = outputs;
+    codes.scale_output_stride = codes.groups();
+    codes.scale_group_stride = 1;
+    if (const TensorPlace* inputs = find_(layer_ + ".input_scale"); inputs != nullptr) out_.tensors.push_back(*inputs);
+    return absl::OkStatus();
+  }
+
   absl::Status GroupsOfInputs(const char* suffix) {
     if (how_.format == Format::kAwq) return absl::OkStatus();
     if (find_(layer_ + suffix) == nullptr) {
@@ -133,7 +165,8 @@ class LayerReader {
 }  // namespace
 
 bool HasCodes(const Quantization& how, const std::string& layer, FindTensor find) {
-  return find(layer + CodesName(how.format)) != nullptr;
+  const TensorPlace* const place = find(layer + CodesName(how.format));
+  return place != nullptr && (how.format != Format::kFloat8 || place->tensor->type == kFloat8);
 }
 
 absl::StatusOr<LayerCodes> OpenCodes(const Quantization& how, const std::string& layer, int64_t outputs, int64_t inputs,

@@ -92,13 +92,59 @@ def packed(seed, bits, k, n, group, ordered=False, symmetric=True):
     return case(config, d, tensors)
 
 
+def e4m3_values():
+    """What the 256 codes stand for, from their definition: a sign, 4 bits of exponent with bias 7, 3 of mantissa, no infinity."""
+    out = np.empty(256, np.float64)
+    for code in range(256):
+        exponent, mantissa = code >> 3 & 15, code & 7
+        value = mantissa * 2.0 ** -9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+        out[code] = -value if code & 128 else value
+    return out
+
+
+def float8(seed, k, n, block=None, channel=False, compressed=False, flat=False, bf16=False):
+    """`block`: (outputs, inputs) of a scale."""
+    random = np.random.default_rng(seed)
+    codes = random.integers(0, 256, (n, k)).astype(np.uint8)
+    codes[codes & 127 == 127] = 0x38  # not a number
+    outputs, inputs = block or ((1, k) if channel else (n, k))
+    rows, columns = -(-n // outputs), -(-k // inputs)
+    scales = random.uniform(0.001, 0.02, (rows, columns)).astype(np.float32)
+    if bf16:
+        scales = (scales.view(np.uint32) & np.uint32(0xffff0000)).view(np.float32)
+    each = scales[np.arange(n)[:, None] // outputs, np.arange(k)[None, :] // inputs]
+    values = (e4m3_values()[codes] * each.astype(np.float64)).astype(np.float32)
+    stored = tensor((scales.view(np.uint32) >> 16).astype(np.uint16), "BF16") if bf16 else tensor(scales, "F32")
+    if flat:
+        stored["shape"] = [] if rows == 1 else [rows]
+    name = "weight_scale"
+    if compressed:
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "block" if block else "channel" if channel else "tensor"}
+        weights |= {"block_structure": list(block)} if block else {}
+        config = {"quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+                  "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                                "input_activations": {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "token"}}}}
+    else:
+        config = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
+        if block:
+            config["weight_block_size"] = list(block)
+            name = "weight_scale_inv"
+    return {"quantization_config": config, "layer": LAYER, "shape": [n, k],
+            "tensors": {f"{LAYER}.weight": tensor(codes, "F8_E4M3"), f"{LAYER}.{name}": stored},
+            "values": np.ascontiguousarray(values).tobytes().hex()}
+
+
 def main():
     out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "goldens" / "quantized.json")
     cases = {"awq": awq(1, 128, 16, 64), "awq_narrow": awq(2, 128, 24, 32), "awq_whole": awq(3, 64, 8, 64),
              "gptq": gptq(4, 4, 128, 16, 64), "gptq_ordered": gptq(5, 4, 128, 16, 32, ordered=True), "gptq_8": gptq(6, 8, 64, 12, 32),
              "gptq_8_ordered": gptq(7, 8, 128, 8, 64, ordered=True), "gptq_whole": gptq(8, 4, 64, 8, 64), "gptq_2": gptq(9, 4, 64, 16, 32, second=True),
              "packed": packed(10, 4, 128, 8, 64), "packed_asymmetric": packed(11, 4, 64, 16, 32, symmetric=False),
-             "packed_8_channel": packed(12, 8, 64, 8, 64), "packed_ordered": packed(13, 4, 128, 8, 32, ordered=True)}
+             "packed_8_channel": packed(12, 8, 64, 8, 64), "packed_ordered": packed(13, 4, 128, 8, 32, ordered=True),
+             "float8_blocks": float8(14, 128, 20, block=(8, 64)), "float8_tensor": float8(15, 64, 8, flat=True),
+             "float8_compressed_tensor": float8(16, 64, 8, compressed=True), "float8_compressed_channel": float8(17, 64, 16, channel=True, compressed=True, bf16=True),
+             "float8_channel_flat": float8(18, 64, 16, channel=True, compressed=True, flat=True),
+             "float8_compressed_blocks": float8(19, 128, 16, block=(16, 64), compressed=True, bf16=True)}
     out.write_text(json.dumps(cases, separators=(",", ":")) + "\n")
 
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/float8.h"
 #include "tests/engine/model/model_files.h"
 
 namespace baton::engine {
@@ -20,7 +21,11 @@ struct CodesCase {
 };
 inline constexpr CodesCase kAwqCase{"awq", "awq", 4, 64}, kGptqCase{"gptq", "gptq", 4, 32},
     kOrderedCase{"gptq_ordered", "gptq", 4, 64, true}, kGptq8Case{"gptq_8", "gptq", 8, 64},
-    kOrdered8Case{"gptq_8_ordered", "gptq", 8, 32, true}, kPackedCase{"packed", "compressed-tensors", 4, 64};
+    kOrdered8Case{"gptq_8_ordered", "gptq", 8, 32, true}, kPackedCase{"packed", "compressed-tensors", 4, 64},
+    kFloat8Case{"float8", "fp8", 8, 64};
+
+/// Outputs of kFloat8Case that share their scales.
+inline constexpr int64_t kFloat8Outputs = 96;
 
 inline nlohmann::json QuantizationOf(const CodesCase& how) {
   const std::string method = how.method;
@@ -31,6 +36,7 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
             {"format", "pack-quantized"},
             {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", nullptr}}}}}};
   }
+  if (method == "fp8") return {{"quant_method", method}, {"weight_block_size", {kFloat8Outputs, how.group}}};
   nlohmann::json out = {{"quant_method", method}, {"bits", how.bits}, {"group_size", how.group}};
   if (method == "gptq") out["desc_act"] = how.ordered;
   return out;
@@ -44,6 +50,7 @@ struct QuantizedLayer {
     std::mt19937 random(seed), order(order_seed);
     const auto draw = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
     const bool packed = how.method == std::string("compressed-tensors");
+    float8 = how.method == std::string("fp8");
     for (int64_t i = 0; i < n * k; ++i) codes.push_back(draw(1u << bits));
     for (int64_t i = 0; i < n * groups; ++i) {
       zeros.push_back(packed ? 1u << (bits - 1) : (1u << (bits - 1)) - 2 + draw(4));
@@ -51,13 +58,21 @@ struct QuantizedLayer {
     }
     for (int64_t i = 0; i < k; ++i) group_of.push_back(static_cast<int32_t>(i / how.group));
     if (how.ordered) std::shuffle(group_of.begin(), group_of.end(), order);
-    if (packed)
+    if (float8) {
+      WriteFloat8(name);
+    } else if (packed) {
       WritePacked(name);
-    else
+    } else {
       WriteColumns(how, name);
+    }
   }
   float Value(int64_t row, int64_t column) const {
     const auto g = static_cast<size_t>(row * groups + group_of[static_cast<size_t>(column)]);
+    if (float8) {
+      const auto code = static_cast<uint8_t>(Code(row, column));
+      return FloatOfE4m3(code) * FloatOfF16(scales[static_cast<size_t>(row / kFloat8Outputs * kFloat8Outputs * groups) +
+                                                   g % static_cast<size_t>(groups)]);
+    }
     const int code = static_cast<int>(codes[static_cast<size_t>(row * k + column)]);
     return static_cast<float>(code - static_cast<int>(zeros[g])) * FloatOfF16(scales[g]);
   }
@@ -70,6 +85,7 @@ struct QuantizedLayer {
 
   int64_t n, k, groups;
   int bits;
+  bool float8 = false;
   std::vector<uint32_t> codes;    ///< [n, k]
   std::vector<uint32_t> zeros;    ///< [n, groups]
   std::vector<uint16_t> scales;   ///< [n, groups] f16
@@ -106,6 +122,20 @@ struct QuantizedLayer {
                {name + ".qzeros", "I32", {groups, n / per}, zero_words},
                {name + ".scales", "F16", {groups, n}, rows}};
     if (!awq) tensors.push_back({name + ".g_idx", "I32", {k}, order});
+  }
+  void WriteFloat8(const std::string& name) {
+    std::string bytes, blocks;
+    for (uint32_t& code : codes) {
+      if ((code & 127) == 127) code = 0;  // not a number
+      bytes += static_cast<char>(code);
+    }
+    const int64_t rows = (n + kFloat8Outputs - 1) / kFloat8Outputs;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t g = 0; g < groups; ++g)
+        blocks += GgufBuilder::Bytes(FloatOfF16(scales[static_cast<size_t>(r * kFloat8Outputs * groups + g)]));
+    }
+    tensors = {{name + ".weight", "F8_E4M3", {n, k}, bytes},
+               {name + ".weight_scale_inv", "F32", {rows, groups}, blocks}};
   }
   void WritePacked(const std::string& name) {
     std::string words, rows;

@@ -104,7 +104,9 @@ TEST_P(Oracle, BoxesForADeviceAreThatPartOfTheValues) {
 INSTANTIATE_TEST_SUITE_P(Formats, Oracle,
                          testing::Values("awq", "awq_narrow", "awq_whole", "gptq", "gptq_ordered", "gptq_8",
                                          "gptq_8_ordered", "gptq_whole", "gptq_2", "packed", "packed_asymmetric",
-                                         "packed_8_channel", "packed_ordered"),
+                                         "packed_8_channel", "packed_ordered", "float8_blocks", "float8_tensor",
+                                         "float8_compressed_tensor", "float8_compressed_channel", "float8_channel_flat",
+                                         "float8_compressed_blocks"),
                          [](const auto& info) { return std::string(info.param); });
 
 const std::vector<int32_t> kPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
@@ -128,7 +130,8 @@ TEST_P(QuantizedHf, GivesTheLogitsOfTheFloatsThatItsCodesStandFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedHf,
-                         testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase),
+                         testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase,
+                                         kFloat8Case),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(QuantizedFiles, WhatDoesNotFitIsNamedWithItsNumbers) {
@@ -156,6 +159,22 @@ TEST(QuantizedFiles, WhatDoesNotFitIsNamedWithItsNumbers) {
   EXPECT_THAT(words.ErrorOf(), HasSubstr("12 outputs are not whole words of 8 codes of 4 bits"));
 }
 
+TEST(QuantizedFiles, Float8ThatDoesNotFitIsNamedWithItsNumbers) {
+  const json goldens = Goldens();
+  GoldenLayer blocks(goldens["float8_blocks"]);
+  blocks.how_.outputs = 4;
+  EXPECT_THAT(blocks.ErrorOf(), HasSubstr("up_proj.weight_scale_inv has shape [3, 2], a weight of 20 × 128 in 8 bits "
+                                          "and groups of 64 asks for [5, 2]"));
+  blocks.how_.group = 48;
+  EXPECT_THAT(blocks.ErrorOf(), HasSubstr("groups of 48 (group_size) do not divide its 128 inputs"));
+  GoldenLayer missing(goldens["float8_tensor"]);
+  missing.Tensor(".weight_scale").name = "elsewhere";
+  EXPECT_THAT(missing.ErrorOf(), HasSubstr("tensor model.layers.0.mlp.up_proj.weight_scale is missing"));
+  GoldenLayer type(goldens["float8_tensor"]);
+  type.Tensor(".weight_scale").type = "I32";
+  EXPECT_THAT(type.ErrorOf(), HasSubstr("weight_scale has type I32, not F16, BF16 or F32"));
+}
+
 std::string ConfigError(const json& quantization) {
   const auto read = ParseQuantization({{"quantization_config", quantization}}, "C");
   return read.ok() ? "ok" : std::string(read.status().message());
@@ -180,6 +199,26 @@ TEST(QuantizationConfig, WhatCannotBeServedIsRefusedByName) {
   EXPECT_THAT(with(gptq, {{"group_size", 0}}), HasSubstr("group_size is 0"));
   EXPECT_THAT(with(gptq, {{"group_size", nullptr}}), HasSubstr("group_size"));
   EXPECT_THAT(with(gptq, {{"dynamic", {{"+:.*down.*", {{"bits", 8}}}}}}), HasSubstr("dynamic \"+:.*down.*\""));
+  const json fp8 = QuantizationOf(kFloat8Case);
+  EXPECT_EQ(ConfigError(fp8), "ok");
+  EXPECT_EQ(with(fp8, {{"weight_block_size", nullptr}, {"activation_scheme", "static"}}), "ok");
+  EXPECT_THAT(with(fp8, {{"fmt", "e5m2"}}), HasSubstr("fp8 of fmt \"e5m2\" is not supported (e4m3 is)"));
+  EXPECT_THAT(with(fp8, {{"activation_scheme", "none"}}), HasSubstr("activation_scheme \"none\""));
+  EXPECT_THAT(with(fp8, {{"weight_block_size", {128}}}), HasSubstr("weight_block_size is not two positive numbers"));
+  EXPECT_THAT(with(fp8, {{"weight_block_size", {0, 128}}}), HasSubstr("not two positive numbers"));
+  json float8 = Goldens()["float8_compressed_blocks"]["quantization_config"];
+  const auto weights = [&](const json& more) {
+    return with(float8, {{"config_groups", {{"group_0", {{"weights", more}}}}}});
+  };
+  EXPECT_EQ(ConfigError(float8), "ok");
+  EXPECT_THAT(weights({{"num_bits", 4}}), HasSubstr("float-quantized of 4 bits is not supported (8 are)"));
+  EXPECT_THAT(weights({{"type", "int"}}), HasSubstr("float-quantized of type \"int\""));
+  EXPECT_THAT(weights({{"strategy", "group"}}),
+              HasSubstr("strategy \"group\" is not supported (tensor, channel, block"));
+  EXPECT_THAT(weights({{"block_structure", nullptr}}), HasSubstr("block_structure is not two positive numbers"));
+  EXPECT_THAT(with(float8, {{"config_groups", {{"group_0", {{"input_activations", {{"type", "int"}}}}}}}}),
+              HasSubstr("input_activations: compressed-tensors float-quantized of type \"int\""));
+  EXPECT_THAT(with(float8, {{"kv_cache_scheme", {{"num_bits", 8}}}}), HasSubstr("kv_cache_scheme is not supported"));
   EXPECT_THAT(with(packed, {{"format", "marlin-24"}}), HasSubstr("format \"marlin-24\" is not supported"));
   EXPECT_THAT(with(packed, {{"config_groups", {{"group_1", json::object()}}}}), HasSubstr("2 config_groups"));
   EXPECT_THAT(with(packed, {{"config_groups", {{"group_0", {{"weights", {{"strategy", "tensor"}}}}}}}}),
@@ -199,6 +238,15 @@ TEST(QuantizedModels, OfABiasThatTheModelHasNotAreRefusedUnlessItIsZero) {
   EXPECT_TRUE(LoadError(QuantizedModel(kGptqCase, bias(0.0f)).codes()).ok());
   EXPECT_THAT(LoadError(QuantizedModel(kGptqCase, bias(0.5f)).codes()).ToString(),
               HasSubstr("o_proj.bias is not 0, the model has no bias there"));
+}
+
+TEST(QuantizedModels, InFloat8WithoutTheirConfigAreRefused) {
+  const QuantizedModel model(kFloat8Case);
+  json config = json::parse(std::ifstream(model.codes() + "/config.json"));
+  config.erase("quantization_config");
+  std::ofstream(model.codes() + "/config.json") << config.dump();
+  EXPECT_THAT(LoadError(model.codes()).ToString(), HasSubstr("q_proj.weight has type F8_E4M3 (F32, F16, BF16 are "
+                                                             "supported; of float8 under a quantization_config)"));
 }
 
 TEST(QuantizedModels, WithoutTheirConfigAreToldSoAndAnOlderFileOfItIsRead) {
