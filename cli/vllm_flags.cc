@@ -47,8 +47,8 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"ignore-patterns", kMany, "", "*", "nothing is downloaded"},
     {"show-hidden-metrics-for-version", kOne, "", "*", "no metric is hidden"},
     // Not there.
-    {"quantization", kOne, "", "None none gguf awq gptq fp8 compressed-tensors",
-     "the checkpoint says how it is quantized; AWQ, GPTQ, FP8, compressed-tensors and GGUF are read"},
+    {"quantization", kOne, "", "None none gguf awq gptq compressed-tensors",
+     "the checkpoint says how it is quantized (AWQ, GPTQ, FP8, compressed-tensors, GGUF); floats are not quantized"},
     {"calculate-kv-scales", kNone, "", "", "KV in fp8 has the scale 1"},
     {"swap-space", kOne, "", "0 0.0 4 4.0", "there is no swap space: a preempted sequence is computed again"},
     {"cpu-offload-gb", kOne, "", "0 0.0", "weights stay where they are computed"},

@@ -145,7 +145,8 @@ TEST_P(DeviceHfCodes, TakeTheBytesThatWerePlannedOnEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceHfCodes,
-                         testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase, kFloat8Case),
+                         testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase,
+                                         kFloat8Case),
                          [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceCodes, testing::Values(GgmlType::kQ4_0, GgmlType::kQ8_0),
