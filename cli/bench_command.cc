@@ -128,7 +128,8 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
                       point.max_concurrency,
                       o.request_id_prefix,
                       Progress(o, prompts.size()),
-                      std::move(faults)};
+                      std::move(faults),
+                      o.real_time};
   Measured out{.target = target.name, .model = target.model, .point = point, .round = round, .date = Now()};
   out.run = load::Execute(run, clock);
   out.summary = load::Summarize(out.run, bench.goal);

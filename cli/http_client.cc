@@ -46,7 +46,7 @@ std::string Authority(const HttpUrl& url) {
 
 absl::Status Unreachable(const HttpUrl& url, const beast::error_code& error) {
   return absl::UnavailableError(
-      StrCat(Authority(url), ": ", error.message(), " (`baton serve MODEL` starts a cluster, --url names another)"));
+      StrCat(Authority(url), ": ", error.message(), " (`baton serve MODEL` starts a cluster)"));
 }
 
 absl::StatusOr<std::shared_ptr<const tls::Context>> ContextFor(const HttpUrl& url) {

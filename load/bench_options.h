@@ -38,6 +38,7 @@ struct BenchOptions {
   std::string ramp_up_strategy = "none";
   double ramp_up_start_rps = 0, ramp_up_end_rps = 0;
   int64_t num_warmups = 0;
+  bool real_time = true;
 
   bool ignore_eos = false;
   std::string temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, repetition_penalty, extra_body;
@@ -129,6 +130,8 @@ void VisitLoadFields(BenchOptions& c, Visitor&& field) {
   field("ramp-up-start-rps", c.ramp_up_start_rps, "1/s", "rate of the first request", AtLeast(0));
   field("ramp-up-end-rps", c.ramp_up_end_rps, "1/s", "rate of the last request", AtLeast(0));
   field("num-warmups", c.num_warmups, "requests", "sent before, not counted", AtLeast(0));
+  field("real-time", c.real_time, "",
+        "requests leave when they are due before other processes run (SCHED_RR), where the system allows it");
   field("start-at", c.start_at, "time", "when to begin: seconds since 1970, so that several generators begin together");
   field("kill", c.kill, "worker@time",
         "SIGKILL a worker of this host while measuring: decode@30s, prefill-1@500ms; by the list of --admin-url");

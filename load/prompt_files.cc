@@ -44,7 +44,7 @@ class Line {
   /// A trace's time, not before the line before.
   absl::Status SetTime(double ms, std::optional<double>& first, double& last, Prompt& prompt) const {
     if (!first) first = last = ms;
-    if (ms < last) return Wrong(StrCat("time runs backwards: ", ms, " ms after ", last, " ms"));
+    if (ms < last) return Wrong(StrCat("time runs backwards by ", last - ms, " ms"));
     last = ms;
     prompt.at = Duration(static_cast<int64_t>((ms - *first) / options_.trace_speed * 1e6));
     return absl::OkStatus();

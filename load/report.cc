@@ -113,8 +113,9 @@ std::string Findings(const Report& r) {
         "(median; p99 %.1f).\n",
         s.gaps_in_bursts * 100, s.chunks_per_burst, s.burst_gap.Percentile(50), s.burst_gap.Percentile(99));
   if (s.lag.Percentile(99) > kLateMs)
-    out += absl::StrFormat("This client was late: p99 %.1f ms after the schedule. Its figures are not the server's.\n",
-                           s.lag.Percentile(99));
+    out += absl::StrFormat(
+        "This client was late: p99 %.1f ms after the schedule. Its figures are not the server's.%s\n",
+        s.lag.Percentile(99), r.measured.run.real_time ? "" : " It did not run before other processes (--real-time).");
   return out;
 }
 
@@ -151,6 +152,7 @@ void AddSetting(Json& out, const Report& r) {
     out["ramp_up_start_rps"] = o.ramp_up_start_rps;
     out["ramp_up_end_rps"] = o.ramp_up_end_rps;
   }
+  out["real_time"] = r.measured.run.real_time;
 }
 
 void AddCounts(Json& out, const Summary& s) {

@@ -14,6 +14,7 @@
 #include <deque>
 
 #include "common/str_cat.h"
+#include "load/real_time.h"
 
 namespace baton::load {
 namespace {
@@ -29,7 +30,9 @@ class Offering {
   }
 
   RunResult Execute(TimePoint start) {
+    const RealTime real_time(run_.real_time);
     start_ = start;
+    result_.real_time = real_time.granted();
     result_.started_at_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     client_->Begin(start);
     asio::co_spawn(io_, Offer(), asio::detached);

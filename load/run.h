@@ -17,6 +17,7 @@ struct RunResult {
   Duration duration{};            ///< from the start to the last end
   int64_t connections = 0;
   int most_at_a_time = 0;
+  bool real_time = false;         ///< the thread that sent was
   double started_at_s = 0;        ///< of the wall clock, seconds since 1970
   std::vector<FaultSeen> faults;  ///< in the order of time
 };
@@ -29,6 +30,7 @@ struct Run {
   std::string request_id_prefix;
   std::function<void(size_t ended, size_t failed)> on_end{};  ///< after each request; may be empty
   std::vector<Fault> faults{};                                ///< those after the last answer do not happen
+  bool real_time = false;                                     ///< the thread that sends is, where that is allowed
 };
 
 RunResult Execute(const Run& run, const Clock& clock);

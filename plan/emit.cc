@@ -36,16 +36,14 @@ std::string RoleValues(const WorkerConfig& config, const MemoryPlan& memory, con
   const bool gpu = config.device != "cpu";
   absl::StrAppendFormat(&out, "  tensorParallelSize: %d\n  pipelineParallelSize: %d\n  device: %s\n",
                         config.tensor_parallel_size, config.pipeline_parallel_size, gpu ? "cuda" : "cpu");
-  const bool chart_has_kv = std::string_view(role.name) != "prefill";  // a value of its own
-  if (chart_has_kv) absl::StrAppendFormat(&out, "  kvCacheMemory: %d\n", memory.kv_budget);
+  absl::StrAppendFormat(&out, "  kvCacheMemory: %d\n", memory.kv_budget);
   const std::string host = gpu ? "" : StrCat("memory: ", MemoryMiB(memory), "Mi");
   const std::string device = gpu ? StrCat("nvidia.com/gpu: ", config.ranks()) : "";
   absl::StrAppendFormat(&out, "  resources:\n    requests: {%s%s}\n    limits: {%s%s}\n", host, device, host, device);
   absl::StrAppendFormat(
-      &out, "  extraArgs: {max-num-seqs: %d, max-num-batched-tokens: %d, block-size: %d, kv-cache-dtype: %s",
+      &out, "  extraArgs: {max-num-seqs: %d, max-num-batched-tokens: %d, block-size: %d, kv-cache-dtype: %s}\n",
       config.max_num_seqs, config.max_num_batched_tokens, config.block_size, config.kv_cache_dtype);
-  if (!chart_has_kv) absl::StrAppendFormat(&out, ", kv-cache-memory: %d", memory.kv_budget);
-  return out + "}\n";
+  return out;
 }
 
 // A service's lines. `names`: of all workers.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How late `baton bench` sends: so many requests at so many per second to timed_stub.py, each on a core of its own.
 
-  lateness.py [--requests 50000] [--rate 2000] [--real-time] [--json FILE]
+  lateness.py [--requests 50000] [--rate 2000] [--real-time] [--json FILE] [-- FLAG OF BENCH...]
 
---real-time: both before every other process of the machine (SCHED_FIFO, root), for one that others use too. The stub's times
+--real-time: the stub, too, before every other process of the machine (SCHED_FIFO, root), for one that others use. The stub's times
 are known, so the table says also how far off the measured ones are.
 """
 import argparse
@@ -27,24 +27,25 @@ def main():
     p.add_argument("--rate", type=int, default=2000)
     p.add_argument("--real-time", action="store_true")
     p.add_argument("--json")
+    p.add_argument("more", nargs="*")
     o = p.parse_args()
 
-    def on(core):
+    def on(core, real_time=False):
         def begin():
             os.sched_setaffinity(0, {core})
-            if o.real_time:
+            if real_time:
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))
         return begin
 
     stub = subprocess.Popen([sys.executable, HERE / "timed_stub.py", "--first", str(FIRST), "--gap", str(GAP)], stdout=subprocess.PIPE,
-                            text=True, preexec_fn=on(1))
+                            text=True, preexec_fn=on(1, o.real_time))
     try:
         port = stub.stdout.readline().split()[1]
         with tempfile.TemporaryDirectory() as folder:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([o.baton, "bench", "--port", port, "--model", "stub", "--num-prompts", str(o.requests), "--request-rate", str(o.rate),
                             "--random-input-len", "32", "--random-output-len", str(TOKENS), "--disable-tqdm", "--save-result",
-                            "--result-dir", folder, "--result-filename", "r.json"], check=True, stdout=subprocess.DEVNULL, preexec_fn=on(0))
+                            "--result-dir", folder, "--result-filename", "r.json", *o.more], check=True, stdout=subprocess.DEVNULL, preexec_fn=on(0))
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             seen = json.loads((pathlib.Path(folder) / "r.json").read_text())
     finally:

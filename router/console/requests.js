@@ -189,7 +189,7 @@ function facts(r) {
 }
 
 // ---- why here
-const TERMS = [["queue_ms", "queue", "waits"], ["prefill_ms", "prefill", "prefill of what is not cached"], ["transfer_ms", "transfer", "transfer"], ["handoff_ms", "router", "handoff"], ["decode_slowdown_ms", "decode", "decode slowdown"], ["pressure_ms", "bad", "KV pressure"]];
+const TERMS = [["queue_ms", "queue", "waits"], ["prefill_ms", "prefill", "prefill of what is not cached"], ["transfer_ms", "transfer", "transfer"], ["handoff_ms", "router", "handoff"], ["decode_slowdown_ms", "decode", "decode slowdown"], ["stall_ms", "prefill", "stall of running answers"], ["pressure_ms", "bad", "KV pressure"]];
 
 function drawWhy(why, node, heading) {
   if (!why) return node.replaceChildren();

@@ -79,6 +79,7 @@ std::string RouteJson(const std::vector<LinkView>& views, const ExplainedRoute& 
     w.Field("cached_tokens", e->cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
     w.Field("transfer_ms", c.transfer_ms).Field("handoff_ms", c.handoff_ms);
     w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
+        .Field("stall_ms", c.stall_ms)
         .Field("pressure_ms", c.pressure_ms)
         .Field("total_ms", c.total_ms);
     w.EndObject();

@@ -52,6 +52,11 @@ double DecodeSlowdownMs(const Candidate& c) {
   return step_ms * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);
 }
 
+// Each answer that runs where a prompt is computed waits for all of it, in one piece or in chunks.
+double StallMs(const Candidate& c, uint32_t prompt_tokens) {
+  return c.running * Uncached(c, prompt_tokens) * MsPerPrefillToken(c);
+}
+
 double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
   const double over = std::max(0.0, c.kv_used_fraction - kPressureFrom) / (1 - kPressureFrom);
   return over * (prompt_tokens * MsPerPrefillToken(c) + c.decode_step_ms);
@@ -80,14 +85,15 @@ Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& op
   cost.queue_ms = prefills.queued_tokens * MsPerPrefillToken(prefills);
   cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerPrefillToken(prefills);
   cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
+  cost.stall_ms = option.prefill ? 0 : StallMs(decodes, prompt_tokens);  // no answers run on a prefill worker
   cost.pressure_ms = PressureMs(decodes, prompt_tokens);
   if (option.prefill) {
     cost.transfer_ms = TransferMs(decodes, prompt_tokens, option.transfer_tokens_per_s);
     cost.handoff_ms = option.handoff_ms;
     cost.pressure_ms += PressureMs(prefills, prompt_tokens);
   }
-  cost.total_ms =
-      cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms + cost.pressure_ms;
+  cost.total_ms = cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms +
+                  cost.stall_ms + cost.pressure_ms;
   return cost;
 }
 

@@ -13,7 +13,10 @@ class PredictedTime final : public Scorer {
   explicit PredictedTime(double lambda) : lambda_(lambda) {}
 
   std::optional<RouteOption> Answer(const RouteQuestion& question) override {
-    if (!ManyPairs(question) || question.handoff->met == nullptr) return Scorer::Answer(question);
+    // Where nobody makes a pair each worker is an option: they need not be written out either.
+    const bool alone =
+        std::ranges::all_of(question.candidates, [](const Candidate& c) { return c.role == WorkerRole::kBoth; });
+    if (!alone && (!ManyPairs(question) || question.handoff->met == nullptr)) return Scorer::Answer(question);
     return CheapestOption(question, lambda_, turn_.fetch_add(1, std::memory_order_relaxed));
   }
   size_t Choose(const RouteQuestion& question, absl::Span<const RouteOption> options) override {

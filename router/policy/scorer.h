@@ -16,6 +16,7 @@ struct Cost {
   double queue_ms = 0, prefill_ms = 0;     ///< of the worker that prefills
   double transfer_ms = 0, handoff_ms = 0;  ///< of a pair
   double decode_slowdown_ms = 0;           ///< of the worker that decodes
+  double stall_ms = 0;                     ///< of the answers that run where the prompt is computed
   double pressure_ms = 0;                  ///< of all who take part
   double total_ms = 0;
 };

@@ -12,6 +12,12 @@ import unittest
 from harness import BATON, Cluster, run
 from test_tls import Certs
 
+
+def may_be_real_time():
+    """Whether the system lets a process of ours run before others."""
+    return subprocess.run(["chrt", "--rr", "1", "true"], capture_output=True).returncode == 0
+
+
 PAIR = ["--prefill", 1, "--decode", 2, "--threads", 1]
 
 
@@ -45,6 +51,9 @@ class Bench(unittest.TestCase):
             self.assertEqual([(r["max_concurrency"], r["run"], r["completed"]) for r in runs], [(1, 0, 12), (4, 0, 12), (1, 1, 12), (4, 1, 12)])
             self.assertEqual({r["total_cached_tokens"] for r in runs}, {0}, "no run meets the prompts of another in a cache")
             self.assertTrue(all(0 < r["median_ttst_ms"] for r in runs))
+            self.assertEqual({r["real_time"] for r in runs}, {may_be_real_time()})
+            self.bench("--port", c.port, *SMALL, "--num-prompts", 1, "--no-real-time", "--save-result", "--result-dir", self.dir, "--result-filename", "n.json")
+            self.assertEqual([r["real_time"] for r in self.saved("n.json")], [False])
             page = (self.dir / "page.html").read_text()
             self.assertEqual(page.count("<svg"), 1 + 4 * 4)
 

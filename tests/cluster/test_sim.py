@@ -2,6 +2,7 @@
 bytes each time; and what cannot be is said."""
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
@@ -140,6 +141,19 @@ class Sim(unittest.TestCase):
             elif not line.startswith(("#", " ")):
                 role = line.split(":")[0]
                 self.assertIn(role, schema)
+        for role in ("prefill", "decode", "both"):
+            self.assertIn("kvCacheMemory", schema[role]["properties"], role)
+        # What the chart sets from a value of its own it refuses among extraArgs.
+        rules = (ROOT / "deploy" / "helm" / "baton" / "templates" / "_validate.tpl").read_text()
+        own = next(re.findall(r'"([a-z-]+)"', line) for line in rules.splitlines() if '"kv-cache-memory"' in line)
+        extra = [key for line in helm.stdout.splitlines() if "extraArgs:" in line for key in re.findall(r"([a-z-]+): ", line.partition("extraArgs:")[2])]
+        self.assertTrue(extra)
+        self.assertEqual([key for key in extra if key in own], [])
+        self.assertEqual(helm.stdout.count("kvCacheMemory: "), helm.stdout.count("extraArgs: "))
+        for flag in (["--skip-tokenizer-init"], ["--tokenizer", "/models/x"]):
+            refused = run(*args, *flag, "--emit", "helm")
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("the router needs it, too", refused.stderr)
         self.assertRegex(compose.stdout, r"(?s)services:.*  router:")
         self.assertIn("--kv-cache-memory", compose.stdout)
 

@@ -50,8 +50,18 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   EXPECT_DOUBLE_EQ(table[0].queue_ms, 500);
   EXPECT_DOUBLE_EQ(table[0].prefill_ms, 2 * 500);
   EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 64 * 10 / 2.0) << "the batch is half full";
+  EXPECT_DOUBLE_EQ(table[0].stall_ms, 8 * 500) << "each of the answers waits for it";
   EXPECT_DOUBLE_EQ(table[0].pressure_ms, 0);
-  EXPECT_DOUBLE_EQ(table[0].total_ms, 1820);
+  EXPECT_DOUBLE_EQ(table[0].total_ms, 5820);
+}
+
+TEST(PredictedTime, APromptStallsTheFewestAnswers) {
+  std::vector<Candidate> workers = {Worker(0), Worker(1)};
+  workers[0].running = 2;
+  workers[1].prefill_tokens_per_s = 950;  // a little slower, as far as is known
+  EXPECT_EQ(Choose(*MakePredictedTime(5), workers, 1000), 1u);
+  workers[0].cached_tokens = 900;
+  EXPECT_EQ(Choose(*MakePredictedTime(5), workers, 1000), 0u) << "100 tokens stall them little";
 }
 
 TEST(PredictedTime, AWhollyCachedPromptCostsOneToken) {
@@ -314,6 +324,7 @@ TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
   EXPECT_DOUBLE_EQ(cost.handoff_ms, 4);
   EXPECT_DOUBLE_EQ(cost.decode_slowdown_ms, 320)
       << "of the decode worker; prompts in its queue do not wait for a transfer";
+  EXPECT_DOUBLE_EQ(cost.stall_ms, 0) << "no answers run on a prefill worker";
   EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 320);
   workers[0].kv_used_fraction = 0.95, workers[2].kv_used_fraction = 1;
   const Cost full = Table(*MakePredictedTime(1), workers, 1000, &chosen, &terms)[0];
