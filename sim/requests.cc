@@ -9,11 +9,24 @@
 namespace baton::sim {
 namespace {
 
+constexpr int32_t kFirstLetter = 3;  ///< tokens 3 to 47 are one character each, '!' to 'M'
+
 /// Of the characters '!' to 'M': one that ends late, one that ends by itself, one of few texts, one that recurs.
 const Grammar kGrammars[] = {{GrammarKind::kRegex, "([0-9]{3}[-,])*[A-F]"},
                              {GrammarKind::kRegex, "[!-/]{2,20}([A-M]|=[0-9])"},
                              {GrammarKind::kChoice, R"(["ABBA", "ABBALA", "ABE", "C0DE:123456789", "C0DE:123465789"])"},
                              {GrammarKind::kLark, "start: \"(\" (start | DIGIT)* \")\"\nDIGIT: /[0-9]/"}};
+
+/// Letters that leave each of the grammars dead ends.
+constexpr std::string_view kLetters[] = {"0123456789", "!#%+-/", "ABCD0123456789", "(0123456789A", "=!-/,"};
+
+std::vector<int32_t> TokensOf(std::string_view letters) {
+  std::vector<int32_t> tokens;
+  for (const char letter : letters) tokens.push_back(kFirstLetter + letter - '!');
+  std::ranges::sort(tokens);
+  tokens.erase(std::ranges::unique(tokens).begin(), tokens.end());
+  return tokens;
+}
 
 /// A beam search that may need more blocks than a worker has is refused. Where roles change, it may come to any worker.
 bool BeamsFitAnywhere(const ClusterScenario& scenario, const router::TokenizedRequest& g) {
@@ -49,7 +62,7 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
   if (time.Below(8) == 0) g.sampling.prompt_logprobs = 1;
   if (time.Below(3) == 0) g.sampling.repetition_penalty = 1.3f;
   if (time.Below(4) == 0) g.sampling.stop_token_ids = {3, 17};
-  if (time.Below(6) == 0) {  // tokens 3 to 47 are one character each, '!' to 'M'
+  if (time.Below(6) == 0) {
     const auto letter = [&time] { return static_cast<char>('!' + time.Below(45)); };
     g.stop = {std::string{letter(), letter()}, std::string{letter()}};
     g.include_stop_str_in_output = time.Below(2) == 0;
@@ -66,6 +79,8 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
   if (guided && !g.sampling.use_beam_search) {
     g.sampling.grammar = std::make_shared<Grammar>(kGrammars[static_cast<size_t>(number) / 4 % std::size(kGrammars)]);
     g.eos_token_ids.assign(SimText().tokenizer->eos_ids().begin(), SimText().tokenizer->eos_ids().end());
+    if (scenario.seed >= kSeedsOfDeadEnds && time.Below(2) == 0)
+      g.sampling.allowed_token_ids = TokensOf(kLetters[time.Below(std::size(kLetters))]);
   }
   return g;
 }

@@ -2,6 +2,7 @@
 // CLUSTER_SIM_SEED=17 (with a bug of the handoff in force: CLUSTER_SIM_BUG="skip quarantine").
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -114,8 +115,8 @@ std::string RunWithChange(uint64_t seed) {
 TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
   SetLogLevel("error");
   int done = 0;
-  for (uint64_t seed = 0, broken = 0;
-       seed < Number("CLUSTER_SIM_CHANGE_SEEDS", 200) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_CHANGE_SEEDS", 200);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
     const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfChange + seed);
     CheckedCluster checked(scenario);
     const std::string promise = checked.Run();
@@ -125,6 +126,30 @@ TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
     done += checked.cluster().flips_done();
   }
   EXPECT_GT(done, 100) << "else little was seen";
+}
+
+/// Answers come to where no token is allowed, at their first token or later, and all else happens.
+TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
+  SetLogLevel("error");
+  int64_t dead_ends = 0, migrations = 0;
+  for (uint64_t seed = 0, broken = 0;
+       seed < Number("CLUSTER_SIM_DEAD_END_SEEDS", 100) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfDeadEnds + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfDeadEnds + seed
+                           << " cluster_sim_test";
+    migrations += checked.cluster().wires().migrations;
+    for (const auto& client : checked.cluster().clients()) {
+      dead_ends += std::ranges::count_if(client->choices, [](const auto& choice) {
+        return choice.second.end.find("nothing allowed") != std::string::npos;
+      });
+    }
+  }
+  std::cout << dead_ends << " answers came to a dead end; " << migrations << " migrations\n";
+  EXPECT_GT(dead_ends, 50) << "else little was seen";
+  EXPECT_GT(migrations, 0);
 }
 
 /// Seeds that were red, and why.
