@@ -25,6 +25,8 @@ class Held:
         self.thread = threading.Thread(target=self.watch)
 
     def __enter__(self):
+        # What was before is not counted: its last report may come late.
+        self.cluster.wait_until(lambda: self.read() == (0, 0), "nothing is held")
         self.thread.start()
         return self
 
@@ -32,12 +34,15 @@ class Held:
         self.over.set()
         self.thread.join()
 
+    def read(self):
+        with urllib.request.urlopen(self.cluster.admin + "/workers", timeout=10) as reply:
+            (worker,) = json.load(reply)["workers"]
+        return worker.get("kv_blocks_used", 0), worker.get("kv_blocks_shared", 0)
+
     def watch(self):
         while not self.over.wait(0.05):
-            with urllib.request.urlopen(self.cluster.admin + "/workers", timeout=10) as reply:
-                (worker,) = json.load(reply)["workers"]
-            self.used = max(self.used, worker.get("kv_blocks_used", 0))
-            self.shared = max(self.shared, worker.get("kv_blocks_shared", 0))
+            used, shared = self.read()
+            self.used, self.shared = max(self.used, used), max(self.shared, shared)
 
 
 def ask(cluster, body):

@@ -58,7 +58,7 @@ TEST(GrammarNumbers, AnExclusiveBoundIsNotLetThrough) {
   };
   for (const Case& c : std::vector<Case>{
            {R"({"type":"number","exclusiveMinimum":0,"maximum":0.5})",
-            {"0.5", "0.1", "0.0001", "0.49", "0.4", "0.000000000000000000000001"},
+            {"0.5", "0.1", "0.0001", "0.49", "0.4", "0.000000000000001"},
             {"0", "0.0", "-0", "0.51", "0.50000000000000001"}},
            {R"({"type":"number","exclusiveMinimum":2,"maximum":2.001})",
             {"2.001", "2.0001", "2.000999", "2.0009"},

@@ -9,7 +9,7 @@ use serde_json::{json, Map, Value};
 
 /// Of a zero that is not allowed, the next number is so many times smaller than the other bounds: the compiler needs a
 /// state for each of its zeros.
-const NEXT_TO_ZERO: f64 = 1e-40;
+const NEXT_TO_ZERO: f64 = 1e-15;
 /// What is beyond it the compiler does not read: an upper bound there is as good as this one, a lower one is refused.
 pub const FARTHEST: f64 = 1e18;
 /// Steps of more digits stay as they are: each of their digits costs as many states.
@@ -139,16 +139,18 @@ fn put(members: &mut Map<String, Value>, (key, exclusive): (&str, &str), bound: 
 type Range = (Option<f64>, Option<f64>);
 
 /// Ranges that together are all of `low` to `high`, the whole first: the others are for numbers that end where the digits
-/// of a bound go on.
-fn ranges(low: Option<f64>, high: Option<f64>) -> Vec<Range> {
+/// of a bound go on. `single`: of these numbers alone, which costs the compiler less; it does not see that one is a
+/// multiple of a step.
+fn ranges(low: Option<f64>, high: Option<f64>, single: bool) -> Vec<Range> {
     let mut all = vec![(low, high)];
-    if let Some(high) = high.filter(|&h| h > 0.0) {
+    let is_inside = |number: &f64| low.is_none_or(|low| low <= *number) && high.is_none_or(|high| *number <= high);
+    if let Some(high) = high.filter(|&high| high > 0.0) {
         let low = low.unwrap_or(0.0).max(0.0);
-        all.extend(cuts(high).into_iter().filter(|&cut| low <= cut).map(|cut| (Some(low), Some(cut))));
+        all.extend(cuts(high).filter(is_inside).map(|cut| (Some(if single { cut } else { low }), Some(cut))));
     }
-    if let Some(low) = low.filter(|&l| l < 0.0) {
+    if let Some(low) = low.filter(|&low| low < 0.0) {
         let high = high.unwrap_or(0.0).min(0.0);
-        all.extend(cuts(low).into_iter().filter(|&cut| cut <= high).map(|cut| (Some(cut), Some(high))));
+        all.extend(cuts(low).filter(is_inside).map(|cut| (Some(cut), Some(if single { cut } else { high }))));
     }
     if let (Some(low), Some(high)) = (low, high) {
         let near = if low > 0.0 { low } else { high };
@@ -160,17 +162,19 @@ fn ranges(low: Option<f64>, high: Option<f64>) -> Vec<Range> {
 }
 
 /// `bound` with fewer decimals, one for each number of them, from one on.
-fn cuts(bound: f64) -> Vec<f64> {
+fn cuts(bound: f64) -> impl Iterator<Item = f64> {
     let text = bound.to_string();
-    let Some((whole, decimals)) = text.split_once('.') else { return Vec::new() };
-    let ends = (1..decimals.len()).filter(|&end| !decimals[..end].ends_with('0'));
-    let cut = ends.filter_map(|end| format!("{whole}.{}", &decimals[..end]).parse::<f64>().ok());
-    cut.filter(|cut| cut.abs() < bound.abs()).collect()
+    let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
+    let mut all = Vec::new();
+    for end in (1..decimals.len()).filter(|&end| !decimals[..end].ends_with('0')) {
+        all.extend(format!("{whole}.{}", &decimals[..end]).parse::<f64>());
+    }
+    all.into_iter().filter(move |cut| cut.abs() < bound.abs())
 }
 
 /// The bounds of `members` are these; where that takes several ranges, as a list of them.
 fn split_range(members: &mut Map<String, Value>, others: &[&str], low: Option<f64>, high: Option<f64>) {
-    let ranges = ranges(low, high);
+    let ranges = ranges(low, high, !members.contains_key("multipleOf"));
     if ranges.len() == 1 {
         return;
     }
