@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "common/foreign_text.h"
 #include "common/net/address.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
@@ -25,6 +26,8 @@
 
 namespace baton::router {
 namespace {
+
+constexpr size_t kMostIncarnation = 128;  // bytes; a worker's own are shorter
 
 // The answer stream of one Prefill leg. Deletes itself when the call is over.
 class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
@@ -128,6 +131,7 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   bool stopping = false;
   std::string token;        ///< of the session that the greeting began; empty: there is no secret
   net::SocketAddress peer;  ///< of the last handshake: a name may have several, and this one has answered
+  std::string incarnation;  ///< of the worker that answered it: behind one address there may be several
   uint64_t session = 0;
   std::shared_ptr<grpc::ClientContext> handshake, watch, flip;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
@@ -281,7 +285,11 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
   const auto deadline =
       std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
   const auto ask = [inner = inner_, deadline, done](const v1::HandshakeRequest& what) {
-    inner->Ask(what, deadline, [done](const absl::Status& status, const v1::HandshakeReply& reply) {
+    inner->Ask(what, deadline, [inner, done](const absl::Status& status, const v1::HandshakeReply& reply) {
+      {
+        std::lock_guard lock(inner->mutex);
+        inner->incarnation = reply.incarnation();
+      }
       done(DecodeHandshake(status, reply));
     });
   };
@@ -301,6 +309,7 @@ void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
   options.head.authority = inner_->options.address;
   if (!inner_->token.empty()) options.head.metadata.emplace_back("baton-token", inner_->token);
   options.head.metadata.emplace_back("baton-session", inner_->SessionName(session));
+  options.head.metadata.emplace_back("baton-incarnation", Printable(inner_->incarnation, kMostIncarnation));
   if (inner_->options.identity != nullptr) options.tls = [inner = inner_] { return ContextFor(inner->options); };
   inner_->session = session;
   inner_->calls->Add();

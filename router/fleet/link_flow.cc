@@ -67,7 +67,7 @@ void LinkFlow::Admitted(uint64_t session, std::string incarnation, TimePoint now
   state_ = State::kServing;
   session_ = session;
   incarnation_ = std::move(incarnation);
-  failures_ = 0;
+  admitted_ = now;
   steps_ = 0;
   predicted_step_ms_ = 0;
   own_ = OwnTime(now);
@@ -151,6 +151,7 @@ void LinkFlow::RelayClosed(uint64_t session, const absl::Status& why, TimePoint 
 }
 
 void LinkFlow::Lost(const absl::Status& why, TimePoint now) {
+  if (now - admitted_ >= limits_.backoff_max) failures_ = 0;
   session_ = 0;
   ++round_;
   actions_.emplace_back(ShowLink{LinkState::kLost, std::string(why.message())});

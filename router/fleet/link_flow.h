@@ -126,7 +126,8 @@ class LinkFlow {
   std::vector<LinkAction> actions_;
   uint64_t session_ = 0;
   bool other_key_ = false;
-  int32_t failures_ = 0;
+  int32_t failures_ = 0;  // one after the other; a session that ends soon is one
+  TimePoint admitted_{};
 
   // ---- of the session
   std::string incarnation_;

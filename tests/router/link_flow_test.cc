@@ -178,13 +178,20 @@ TEST(LinkFlow, PausesDoubleToTheirLimitAndBeginAnewAfterASession) {
     EXPECT_EQ(Taken(flow), StrCat("show connecting, arm +", pause));
     flow.Timer(kStart);
   }
-  flow.Admitted(7, kWorker, kStart);
-  flow.RelayClosed(7, kGone, kStart);
-  flow.TakeActions();
+  const auto session = [&flow](uint64_t number, Duration lasts) {
+    flow.Admitted(number, kWorker, kStart - lasts);
+    flow.TakeActions();
+    flow.RelayClosed(number, kGone, kStart);
+    return Taken(flow);
+  };
+  EXPECT_EQ(session(7, Ms(999)), "show lost, end, arm +1000") << "a session that ends soon is one more failure";
   flow.Timer(kStart);
   EXPECT_EQ(Taken(flow), "dial");
+  EXPECT_EQ(session(8, Ms(1000)), "show lost, end, arm +100") << "one that lasted ends the row";
+  flow.Timer(kStart);
+  flow.TakeActions();
   flow.Unreachable(kGone, kStart);
-  EXPECT_EQ(Taken(flow), "show connecting, arm +200") << "the session that ended at once was the first failure";
+  EXPECT_EQ(Taken(flow), "show connecting, arm +200") << "its end was the first failure";
   flow.Timer(kStart);
   flow.Loading("weights", 0.5, kStart);
   flow.Timer(kStart);

@@ -293,6 +293,30 @@ TEST(WorkerServer, EveryDrainIsAnsweredWhenTheLastRequestHasEnded) {
   stream->Finish();
 }
 
+// Behind one address there may be several workers: what greeted one must not send its orders to another.
+TEST(WorkerServer, ARelayThatAnotherIncarnationWasGreetedForIsRefused) {
+  Live w("both");
+  v1::HandshakeReply hello;
+  ASSERT_TRUE(w.Handshake(hello).ok());
+  ASSERT_FALSE(hello.incarnation().empty());
+  for (const std::string& greeted : {hello.incarnation(), std::string("another"), std::string()}) {
+    const auto context = w.Context();
+    if (!greeted.empty()) context->AddMetadata("baton-incarnation", greeted);  // older routers do not say it
+    const auto stream = w.stub->Relay(context.get());
+    stream->WritesDone();
+    v1::RelayDown down;
+    while (stream->Read(&down)) continue;
+    const grpc::Status status = stream->Finish();
+    if (greeted != "another") {
+      EXPECT_TRUE(status.ok()) << greeted << ": " << status.error_message();
+      continue;
+    }
+    EXPECT_EQ(CodeName(status), "FAILED_PRECONDITION");
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("the router greeted another: "));
+    EXPECT_THAT(status.error_message(), testing::HasSubstr(StrCat("worker ", hello.incarnation(), " answers here")));
+  }
+}
+
 TEST(WorkerServer, AddressInUseIsNamedWithItsFlag) {
   Live w("both");
   WorkerConfig config = Config("both");

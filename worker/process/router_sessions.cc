@@ -82,7 +82,9 @@ absl::Status RouterSessions::Check(std::string_view token, std::string_view host
     session->second = ++calls_;
     return absl::OkStatus();
   }
-  return Refuse(absl::UnauthenticatedError("a call of no session: the router has not greeted (--cluster-secret-file)"),
+  return Refuse(absl::UnauthenticatedError("a call of no session: the router has not greeted this worker "
+                                           "(--cluster-secret-file), or has greeted another one "
+                                           "behind the same address"),
                 host);
 }
 

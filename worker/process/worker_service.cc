@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/foreign_text.h"
 #include "common/kv_digest.h"
 #include "common/protocol_versions.h"
 #include "common/str_cat.h"
@@ -84,6 +85,11 @@ void WorkerState::SetEngine(std::shared_ptr<EngineShell> engine) {
 void WorkerState::SetIncarnation(std::string incarnation) {
   std::lock_guard lock(mutex_);
   incarnation_ = std::move(incarnation);
+}
+
+std::string WorkerState::incarnation() const {
+  std::lock_guard lock(mutex_);
+  return incarnation_;
 }
 
 std::shared_ptr<EngineShell> WorkerState::engine() const {
@@ -213,9 +219,18 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine)
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
-  const auto metadata = context->client_metadata().find("baton-session");
-  const std::string session =
-      metadata == context->client_metadata().end() ? "" : std::string(metadata->second.data(), metadata->second.size());
+  const auto metadata = [context](const char* name) {
+    const auto found = context->client_metadata().find(name);
+    return found == context->client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
+  };
+  const std::string session = metadata("baton-session"), greeted = metadata("baton-incarnation");
+  if (const std::string own = state_.incarnation(); !greeted.empty() && greeted != own) {
+    return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(
+        {grpc::StatusCode::FAILED_PRECONDITION,
+         StrCat("worker ", own, " answers here, and the router greeted ", Printable(greeted),
+                ": either it restarted in between, or several workers stand behind one address (each needs its own, in "
+                "Kubernetes by a headless service)")});
+  }
   return NewRelayReactor({.on_message =
                               [engine](std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                                        std::function<void()> next) {

@@ -33,6 +33,7 @@ class WorkerState {
   void SetEngine(std::shared_ptr<EngineShell> engine);
   /// Another one's from now on.
   void SetIncarnation(std::string incarnation);
+  std::string incarnation() const;
   std::shared_ptr<EngineShell> engine() const;
   void SetWorkerId(std::string id);
   v1::HandshakeReply Describe() const;
