@@ -52,7 +52,7 @@ class OneAddress(Discovery):
 
     def detail(self, router):
         with urllib.request.urlopen(router.admin + "/workers", timeout=10) as reply:
-            return " ".join(w["detail"] for w in json.load(reply)["workers"])
+            return " ".join(w["detail"] or "" for w in json.load(reply)["workers"])
 
     def split(self, args, reason):
         a, b = self.worker("a", args=args), self.worker("b", args=args)
