@@ -158,6 +158,7 @@ struct OnceRed {
   const char* showed;
 };
 constexpr OnceRed kOnceRed[] = {
+    {kSeedsWithGrammars + 1087, "a beam search started over, and what it had done before was not allowed for"},
     {kSeedsOfChange + 1629,
      "a choice of a guided prompt had its first mask late, and computed KV again that was being sent"},
     {kSeedsOfChange + 1940, "the worker that was to decode died, and came back to prefill like all others"},
