@@ -45,16 +45,21 @@ double Uncached(const Candidate& c, uint32_t prompt_tokens) {
   return prompt_tokens > c.cached_tokens ? prompt_tokens - c.cached_tokens : 1;
 }
 
+double StepMs(const Candidate& c) { return c.decode_step_ms > 0 ? c.decode_step_ms : kUnknownStepMs; }
+
 double DecodeSlowdownMs(const Candidate& c) {
   const double slots = std::max(1, c.max_num_seqs);
   const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
-  const double step_ms = c.decode_step_ms > 0 ? c.decode_step_ms : kUnknownStepMs;
-  return step_ms * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);
+  return StepMs(c) * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);
 }
 
-// Each answer that runs where a prompt is computed waits for all of it, in one piece or in chunks.
+// Each answer that runs where a prompt is computed waits for it. A long prompt comes in chunks with a token of each
+// answer between them, so that it costs an answer no more than this many steps here; with all of its time in the price,
+// long prompts would wait in longer queues rather than run beside answers.
+constexpr double kStallSteps = 4;
+
 double StallMs(const Candidate& c, uint32_t prompt_tokens) {
-  return c.running * Uncached(c, prompt_tokens) * MsPerPrefillToken(c);
+  return c.running * std::min(Uncached(c, prompt_tokens) * MsPerPrefillToken(c), kStallSteps * StepMs(c));
 }
 
 double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
