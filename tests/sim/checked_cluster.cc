@@ -122,7 +122,7 @@ std::string CheckedCluster::CheckDelay() const {
     const int64_t more_tokens = std::max<int64_t>(LongestOf(client) - LongestOf(undisturbed), 0);
     const Duration late = (client.ended - cluster_.begin()) - (undisturbed.ended - other.cluster().begin());
     // Of a beam search nothing is told before its end: it starts over, and what it had done by then was in vain.
-    const bool starts_over = cluster_.asked()[i].sampling.use_beam_search;
+    const bool starts_over = cluster_.asked()[i].sampling.use_beam_search.value_or(false);
     const Duration ran = cluster_.begin() + milliseconds(scenario_.fault_at_ms) - client.asked;
     const Duration in_vain = starts_over ? std::max(ran, Duration::zero()) : Duration::zero();
     if (late > most + in_vain + Takes(static_cast<double>(more_tokens) * scenario_.StepSeconds())) {
