@@ -231,6 +231,30 @@ def not_reading(cluster, body):
     return s
 
 
+class HeldStream:
+    """A streamed completion in the middle of its answer: its text is more than all buffers hold, and nobody reads on before rest()."""
+
+    def __init__(self, cluster, **fields):
+        self.body = {"model": "tiny-llama", "prompt": "one two three", "max_tokens": 1900, "temperature": 0, "ignore_eos": True, "n": 4,
+                     "logprobs": 20, **fields}
+        self.socket = not_reading(cluster, {**self.body, "stream": True})
+        self.socket.settimeout(60)
+        self.response = http.client.HTTPResponse(self.socket)
+        self.response.begin()
+        assert self.response.status == 200, self.response.read()
+        self.first = self.response.readline()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def rest(self):
+        """The data of every event of the stream, once it has ended."""
+        return events((self.first + self.response.read()).decode())
+
+
 def run(args, timeout=60, env=None):
     """A `baton` command that ends by itself."""
     return subprocess.run([str(BATON), *map(str, args)], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})

@@ -7,12 +7,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 import urllib.request
 
-from harness import BATON, SMOLLM2, TINY, Cluster, events, in_parallel, not_reading, run, state
+from harness import BATON, SMOLLM2, STOP_SECONDS, TINY, Cluster, HeldStream, run, state
 
 
 def complete(cluster, **fields):
@@ -22,32 +21,25 @@ def complete(cluster, **fields):
 class Lifecycle(unittest.TestCase):
     def test_a_lone_worker_that_dies_in_the_middle_of_an_answer_is_waited_for(self):
         with Cluster() as c:
-            want = complete(c, max_tokens=1500, ignore_eos=True).json()["choices"][0]["text"]
-            stream = []
-            t = threading.Thread(target=lambda: stream.append(complete(c, max_tokens=1500, stream=True, ignore_eos=True)))
-            t.start()
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "the stream runs")
-            os.kill(c.pid_of("worker"), signal.SIGKILL)
-            c.wait_until(lambda: c.metric("baton_worker_up") == 0, "the router knows")
-            self.assertEqual(complete(c).status, 200, "a new request waits, too")
-            t.join(60)
-            data = events(stream[0].body)
+            with HeldStream(c) as stream:
+                want = complete(c, **stream.body).json()["choices"]
+                os.kill(c.pid_of("worker"), signal.SIGKILL)
+                c.wait_until(lambda: c.metric("baton_worker_up") == 0, "the router knows")
+                self.assertEqual(complete(c).status, 200, "a new request waits, too")
+                data = stream.rest()
             self.assertEqual(data[-1], "[DONE]")
-            text = "".join(json.loads(d)["choices"][0]["text"] for d in data[:-1] if json.loads(d).get("choices"))
-            self.assertEqual(text, want)
+            text = [""] * len(want)
+            for choice in (choice for d in data[:-1] for choice in json.loads(d).get("choices", ())):
+                text[choice["index"]] += choice["text"]
+            self.assertEqual(text, [choice["text"] for choice in want])
 
     def test_kill_of_the_worker_gives_clear_errors_and_it_serves_again_by_itself(self):
         with Cluster(args=["--failover-wait-ms", 0]) as c:
             before = complete(c)
             self.assertEqual(before.status, 200, before.body)
-            stream = []
-            t = threading.Thread(target=lambda: stream.append(complete(c, max_tokens=1500, stream=True, ignore_eos=True)))
-            t.start()
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "the stream runs")
-            os.kill(c.pid_of("worker"), signal.SIGKILL)
-            t.join(60)
-            self.assertTrue(stream, "the stream ended")
-            data = events(stream[0].body)
+            with HeldStream(c) as stream:
+                os.kill(c.pid_of("worker"), signal.SIGKILL)
+                data = stream.rest()
             self.assertEqual(data[-1], "[DONE]")
             self.assertIn("error", json.loads(data[-2]), "a broken stream ends with an error event")
             after = [None]
@@ -64,16 +56,14 @@ class Lifecycle(unittest.TestCase):
 
     def test_sigterm_lets_running_streams_finish(self):
         with Cluster() as c:
-            out = []
-            t = threading.Thread(target=lambda: out.append(complete(c, max_tokens=400, stream=True, ignore_eos=True)))
-            t.start()
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "the stream runs")
-            self.assertEqual(c.stop(), 0)
-            t.join(60)
-            data = events(out[0].body)
+            with HeldStream(c) as stream:
+                c.process.send_signal(signal.SIGTERM)
+                c.wait_until(lambda: "[router] draining" in c.log.read_text(), "the drain has begun")
+                data = stream.rest()
             self.assertEqual(data[-1], "[DONE]")
-            finish = [json.loads(d)["choices"][0]["finish_reason"] for d in data[:-1] if json.loads(d).get("choices")]
-            self.assertEqual(finish[-1], "length")
+            choices = [choice for d in data[:-1] for choice in json.loads(d).get("choices", ())]
+            self.assertEqual([choice["finish_reason"] for choice in choices if choice["finish_reason"]], ["length"] * 4)
+            self.assertEqual(c.process.wait(STOP_SECONDS), 0)
 
     @unittest.skipUnless(SMOLLM2.exists(), f"the demo model is not in the cache ({SMOLLM2.name})")
     def test_a_worker_that_is_stopped_while_it_loads_loads_no_further(self):
@@ -117,7 +107,7 @@ class Lifecycle(unittest.TestCase):
                                    "logprobs": 20, "n": 2}).encode()
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
                           + body)
-                c.wait_until(lambda: c.metric("vllm:num_requests_running") > 0, "it runs")
+                c.wait_until(lambda: c.metric("vllm:generation_tokens_total") > 0, "it runs")
                 c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker")
                 self.assertLess(c.metric("vllm:generation_tokens_total"), 2000, "long before its end")
                 c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == idle, "its blocks are free")
@@ -205,14 +195,8 @@ class Words(unittest.TestCase):
 
     def test_a_drain_that_runs_out_of_time_says_so(self):
         with Cluster(args=["--shutdown-timeout-ms", 300]) as c:
-            t = threading.Thread(target=lambda: complete(c, max_tokens=1900, stream=True, ignore_eos=True))
-            slow = not_reading(c, {"model": "tiny-llama", "prompt": "x", "max_tokens": 1900, "stream": True, "ignore_eos": True,
-                                   "logprobs": 20, "n": 4})
-            with slow:
-                t.start()
-                c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "it runs")
+            with HeldStream(c):
                 self.assertEqual(c.stop(), 1)
-                t.join(20)
             self.assertIn("the drain ran out of time after 0.3 s", c.log.read_text())
 
 

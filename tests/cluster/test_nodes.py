@@ -15,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from harness import BATON, START_SECONDS, STOP_SECONDS, TINY, Cluster, in_parallel, run, state
+from harness import BATON, START_SECONDS, STOP_SECONDS, TINY, Cluster, HeldStream, in_parallel, run, state
 from test_parallel import children_of
 from test_promise_a import answer, requests
 
@@ -203,17 +203,9 @@ class Nodes(unittest.TestCase):
         with Group(2, TP, 2) as group:
             worker = group.start_all()
             with group.router(worker) as c:
-                body = {**self.bodies[0], "max_tokens": 1500, "ignore_eos": True}
-                running = [lambda: c.post("/v1/completions", body)]
-
-                def kill():
-                    while c.metric("vllm:num_requests_running") == 0:
-                        time.sleep(0.002)
+                with HeldStream(c):
                     group.nodes[1].process.kill()
-                    return time.monotonic()
-
-                _, since = in_parallel([*running, kill])
-                group.ends_lost([group.nodes[0]], since, "is gone")
+                    group.ends_lost([group.nodes[0]], time.monotonic(), "is gone")
                 old, group.nodes = group.nodes, []
                 port = worker.rsplit(":", 1)[1]
                 for index in range(2):

@@ -3,11 +3,10 @@ cut into answers bit for bit what one rank answers; a rank's end is its worker's
 import os
 import pathlib
 import signal
-import threading
 import time
 import unittest
 
-from harness import TINY, Cluster, in_parallel, run, state
+from harness import TINY, Cluster, HeldStream, in_parallel, run, state
 from test_disaggregated import field_requests, wait_for_memory
 from test_promise_a import answer, requests
 
@@ -98,14 +97,11 @@ class Parallel(unittest.TestCase):
             victim = children_of(c.workers("both")[0])[0]
 
             def kill_while_busy():
-                while c.metric("vllm:num_requests_running") == 0:
-                    time.sleep(0.002)
-                os.kill(victim, signal.SIGKILL)
+                with HeldStream(c) as stream:
+                    os.kill(victim, signal.SIGKILL)
+                    self.assertEqual(stream.rest()[-1], "[DONE]")
 
-            killer = threading.Thread(target=kill_while_busy)
-            killer.start()
-            got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
-            killer.join()
+            *got, _ = in_parallel([*(lambda b=b: answer(c, b) for b in bodies), kill_while_busy])
             for body, expected, have in zip(bodies, want, got):
                 self.assertEqual(have, expected, f"a rank killed: {body}")
             said = f"(process {victim}) was ended by signal 9"

@@ -4,7 +4,7 @@ import signal
 import time
 import unittest
 
-from harness import Cluster, in_parallel
+from harness import Cluster, HeldStream
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
 RESTART_SECONDS = 1.0  # from the router's death to the first answer
@@ -72,20 +72,11 @@ class RouterDies(unittest.TestCase):
     def test_what_ran_when_it_died_is_freed_on_the_workers(self):
         with Cluster() as c:
             idle = c.metric("vllm:kv_cache_usage_perc")
-
-            def broken():
-                try:
-                    ask(c, prompt="x", max_tokens=1900, ignore_eos=True)
-                except OSError:
-                    return
-
-            def kill():
-                c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "it runs")
+            with HeldStream(c):
+                c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") > idle, "it runs")
                 self.kill_router(c)
-
-            in_parallel([kill, broken])
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
-            c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") <= idle + 0.01, "its blocks are free", 10)
+            c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == idle, "its blocks are free", 10)
 
 
 class StoppedChildren(unittest.TestCase):
