@@ -38,6 +38,15 @@ def events(body):
     return [e[len("data: "):] for e in body.split("\n\n") if e.startswith("data: ")]
 
 
+def texts(data):
+    """The text of each choice of a streamed completion, from the data of its events, of which [DONE] is the last."""
+    assert data[-1] == "[DONE]", data[-1]
+    out = {}
+    for choice in (choice for d in data[:-1] for choice in json.loads(d).get("choices", ())):
+        out[choice["index"]] = out.get(choice["index"], "") + choice["text"]
+    return [text for _, text in sorted(out.items())]
+
+
 class Cluster:
     """`baton serve` with a model. Use as a context manager; leaving it stops the cluster and checks the clean end."""
 
@@ -235,7 +244,7 @@ class HeldStream:
     """A streamed completion in the middle of its answer: its text is more than all buffers hold, and nobody reads on before rest()."""
 
     def __init__(self, cluster, **fields):
-        self.body = {"model": "tiny-llama", "prompt": "one two three", "max_tokens": 1900, "temperature": 0, "ignore_eos": True, "n": 4,
+        self.body = {"model": "tiny-llama", "prompt": "one two three", "max_tokens": 1000, "temperature": 0, "ignore_eos": True, "n": 4,
                      "logprobs": 20, **fields}
         self.socket = not_reading(cluster, {**self.body, "stream": True})
         self.socket.settimeout(60)

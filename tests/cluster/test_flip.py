@@ -8,7 +8,7 @@ import threading
 import unittest
 import urllib.request
 
-from harness import Cluster, in_parallel, run
+from harness import Cluster, HeldStream, in_parallel, run, texts
 from test_disaggregated import LONG, wait_for_memory
 
 BODIES = [{"model": "tiny-llama", "prompt": f"{i} {LONG[:200 + 70 * i]}", "max_tokens": 8 + 6 * i, "seed": i, "temperature": 0.8,
@@ -23,6 +23,12 @@ def workers(cluster):
 
 def of_role(cluster, role):
     return [w for w in workers(cluster) if w["role"] == role]
+
+
+def busy(cluster):
+    """One that decodes and has requests."""
+    cluster.wait_until(lambda: any(w["requests"] for w in of_role(cluster, "decode")), "requests where they are decoded")
+    return max(of_role(cluster, "decode"), key=lambda w: w["requests"])
 
 
 def flip(cluster, worker, role, *args):
@@ -110,21 +116,16 @@ class Flips(unittest.TestCase):
     def test_one_that_is_killed_while_it_changes_costs_no_request(self):
         with Cluster(args=TWO_OF_EACH) as c:
             want = answers(c)
-            decode, pid = of_role(c, "decode")[0], c.workers("decode")[0]
-            slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
-            with Load(c, want) as load:
-                held = [threading.Thread(target=c.post, args=("/v1/completions", slow)) for _ in range(4)]
-                for t in held:
-                    t.start()
-                c.wait_until(lambda: sum(w["running"] for w in workers(c) if w.get("running")) >= 4, "long answers")
+            with Load(c, want) as load, HeldStream(c, prompt=LONG) as stream:
+                alone = c.post("/v1/completions", stream.body).json()["choices"]
+                decode = busy(c)
                 told = []
                 order = threading.Thread(target=lambda: told.append(flip(c, decode, "prefill")))
                 order.start()
                 c.wait_until(lambda: any(w.get("flip") for w in workers(c)), "the order")
-                os.kill(pid, signal.SIGKILL)
+                os.kill(c.workers("decode")[int(decode["name"].removeprefix("decode-"))], signal.SIGKILL)
                 order.join()
-                for t in held:
-                    t.join()
+                self.assertEqual(texts(stream.rest()), [choice["text"] for choice in alone])
                 c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it is back")
             self.assertEqual(load.wrong, [])
             if told[0].returncode != 0:  # else it had changed before it died
@@ -134,19 +135,11 @@ class Flips(unittest.TestCase):
     def test_what_runs_too_long_stops_the_change_and_goes_on(self):
         with Cluster(args=TWO_OF_EACH) as c:
             c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "both that decode: the last one is not flipped")
-            slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
-            replies = []
-            held = [threading.Thread(target=lambda: replies.append(c.post("/v1/completions", slow))) for _ in range(6)]
-            for t in held:
-                t.start()
-            c.wait_until(lambda: any(w["requests"] for w in of_role(c, "decode")), "long answers")
-            busy = max(of_role(c, "decode"), key=lambda w: w["requests"])
-            late = flip(c, busy, "prefill", "--timeout-ms", 50)
-            self.assertNotEqual(late.returncode, 0)
-            self.assertRegex(late.stderr, r"has not become prefill: after \d+ ms \d+ requests still run there")
-            for t in held:
-                t.join()
-            self.assertEqual({r.status for r in replies}, {200})
+            with HeldStream(c, prompt=LONG) as stream:
+                late = flip(c, busy(c), "prefill", "--timeout-ms", 50)
+                self.assertNotEqual(late.returncode, 0)
+                self.assertRegex(late.stderr, r"has not become prefill: after \d+ ms \d+ requests still run there")
+                self.assertEqual(texts(stream.rest()), [choice["text"] for choice in c.post("/v1/completions", stream.body).json()["choices"]])
             c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it takes requests")
 
     def test_its_rank_processes_follow(self):

@@ -11,7 +11,7 @@ import time
 import unittest
 import urllib.request
 
-from harness import BATON, SMOLLM2, STOP_SECONDS, TINY, Cluster, HeldStream, run, state
+from harness import BATON, SMOLLM2, STOP_SECONDS, TINY, Cluster, HeldStream, run, state, texts
 
 
 def complete(cluster, **fields):
@@ -27,11 +27,7 @@ class Lifecycle(unittest.TestCase):
                 c.wait_until(lambda: c.metric("baton_worker_up") == 0, "the router knows")
                 self.assertEqual(complete(c).status, 200, "a new request waits, too")
                 data = stream.rest()
-            self.assertEqual(data[-1], "[DONE]")
-            text = [""] * len(want)
-            for choice in (choice for d in data[:-1] for choice in json.loads(d).get("choices", ())):
-                text[choice["index"]] += choice["text"]
-            self.assertEqual(text, [choice["text"] for choice in want])
+            self.assertEqual(texts(data), [choice["text"] for choice in want])
 
     def test_kill_of_the_worker_gives_clear_errors_and_it_serves_again_by_itself(self):
         with Cluster(args=["--failover-wait-ms", 0]) as c:

@@ -3,12 +3,13 @@ of a cluster that nothing happens to."""
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import unittest
 import urllib.request
 
-from harness import Cluster, in_parallel, run
+from harness import BATON, Cluster, HeldStream, in_parallel, run, texts
 from test_promise_a import path_of
 
 # The tiny model's prompts are so short that a decode worker would compute most of them itself.
@@ -77,15 +78,15 @@ class OneFault(unittest.TestCase):
             except AssertionError as failed:
                 return str(failed)
 
-        harm = threading.Thread(target=disturb)
         before = cluster.metric("vllm:generation_tokens_total")
         asking = threading.Thread(target=lambda: got.extend(in_parallel([lambda i=i, b=b: one(i, b) for i, b in enumerate(asked)])))
         got = []
         asking.start()
         cluster.wait_until(lambda: cluster.metric("vllm:generation_tokens_total") > before + 20, "tokens flow")
-        harm.start()
-        harm.join()
-        asking.join()
+        try:
+            disturb()
+        finally:
+            asking.join()
         return got
 
     def stopped_for(self, pids, seconds):
@@ -115,9 +116,16 @@ class OneFault(unittest.TestCase):
         told = []
 
         def each_in_turn(c):
-            busy = []
-            c.wait_until(lambda: busy.extend(w["name"] for w in workers(c) if w["role"] == "decode" and w["requests"] > 0) or busy, "requests")
-            for name in (busy[0], "decode-1" if busy[0] == "decode-0" else "decode-0", "prefill-0", "prefill-1"):
+            with HeldStream(c) as stream:
+                c.wait_until(lambda: any(w["requests"] for w in workers(c) if w["role"] == "decode"), "requests")
+                busy = max((w for w in workers(c) if w["role"] == "decode"), key=lambda w: w["requests"])["name"]
+                drain = subprocess.Popen([BATON, "drain", busy, "--url", c.admin], stdout=subprocess.PIPE, text=True)
+                told.append(drain.stdout.readline())
+                self.assertEqual(len(texts(stream.rest())), 4)
+                told.append(drain.communicate(timeout=120)[0])
+                self.assertEqual(drain.returncode, 0)
+                self.drain(c, busy, "--undo")
+            for name in ("decode-1" if busy == "decode-0" else "decode-0", "prefill-0", "prefill-1"):
                 told.append(self.drain(c, name, "--timeout-ms", "60000"))
                 self.drain(c, name, "--undo")
 
@@ -129,8 +137,8 @@ class OneFault(unittest.TestCase):
             got = self.run_while(c, self.long, lambda: each_in_turn(c), 0.1)
             self.expect_all(self.long, got, "drained")
             self.assertEqual(c.metric("baton_retries_total"), 0, "nobody computes again")
-        self.assertTrue(all("drained, 0 requests" in out for out in told), told)
-        self.assertTrue(any("draining" in out for out in told), f"no worker had anything to do: {told}")
+        self.assertRegex(told[0], r"^decode-\d: draining, [1-9]\d* requests\n$")
+        self.assertTrue(all("drained, 0 requests" in out for out in told[1:]), told)
 
     def test_drain_refuses_the_last_that_decodes_and_names_who_there_is(self):
         with Cluster(args=["--threads", 1]) as c:
