@@ -46,8 +46,8 @@ function curve(a, b) {
   return `M${a.x} ${a.y} C${a.x + bend} ${a.y} ${b.x - bend} ${b.y} ${b.x} ${b.y}`;
 }
 
-// KV's ways; few have their numbers written beside them.
-function wayOf(l, a, b, few, index) {
+// A way of KV, with its numbers written beside it where `t` says (0: where it begins, 1: where it ends; null: nowhere).
+function wayOf(l, a, b, t) {
   const moves = l.bytes_per_s > 0, width = 1.5 + 2.2 * Math.log10(1 + l.self_test_gigabytes_per_second * 4);
   const tint = transportColour(l.transport);
   const tip = `${l.from} → ${l.to}: ${l.transport} (${l.path})\nself-test ${gbs(l.self_test_gigabytes_per_second)}, now ${bytes(l.bytes_per_s)}/s`;
@@ -56,9 +56,8 @@ function wayOf(l, a, b, few, index) {
   ];
   if (moves) out.push(svg("path", {d: curve(a, b), fill: "none", stroke: tint, "stroke-width": width + .5, "stroke-dasharray": "8 16", class: "flow", "stroke-linecap": "round", tip}));
   const words = [];
-  if (few) {
-    // Ways that cross have their words at different parts of them.
-    const t = few === 1 ? .5 : .3 + .4 * (index % 2), x = a.x + (b.x - a.x) * t, s = t * t * (3 - 2 * t), y = a.y + (b.y - a.y) * s;
+  if (t !== null) {
+    const x = a.x + (b.x - a.x) * t, s = t * t * (3 - 2 * t), y = a.y + (b.y - a.y) * s;
     words.push(svg("text", {x, y: y - 8, "text-anchor": "middle", class: "strong way"}, `${l.transport} ${gbs(l.self_test_gigabytes_per_second)}`));
     words.push(svg("text", {x, y: y + 16, "text-anchor": "middle", class: "small way"}, moves ? `${bytes(l.bytes_per_s)}/s now` : "idle now"));
   }
@@ -95,9 +94,12 @@ function drawCluster() {
   }
   const ways = state.links.filter(l => p.has(l.from) && d.has(l.to));
   const allWords = [];  // over all ways
-  ways.forEach((l, i) => {
+  const few = !narrow && ways.length <= 4, from = new Set(ways.map(l => l.from)).size, to = new Set(ways.map(l => l.to)).size;
+  ways.forEach(l => {
     const a = p.get(l.from), b = d.get(l.to);
-    const [lines, words] = wayOf(l, {x: a.x + a.width, y: a.mid}, {x: b.x, y: b.mid}, !narrow && ways.length <= 4 ? ways.length : 0, i);
+    // Where ways lie apart: at the far end from one that all share; among crossing ones, level ways late and the others early.
+    const t = !few ? null : ways.length === 1 ? .5 : from === 1 ? .7 : to === 1 ? .3 : a.mid === b.mid ? .64 : .22;
+    const [lines, words] = wayOf(l, {x: a.x + a.width, y: a.mid}, {x: b.x, y: b.mid}, t);
     drawing.append(...lines);
     allWords.push(...words);
   });

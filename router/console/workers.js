@@ -37,7 +37,7 @@ function kvHeight(w, width) {
 
 function landingLine(w) {
   const h = w.handoff, total = h.granted_slots + h.free_slots + h.quarantined_slots;
-  if (!total) return h.jobs ? `${h.jobs} prompts on their way` : "";
+  if (!total) return h.jobs ? h.jobs === 1 ? "1 prompt on its way" : `${h.jobs} prompts on their way` : "";
   return `landing ${h.granted_slots} of ${total} slots written${h.quarantined_slots ? `, ${h.quarantined_slots} in quarantine` : ""}, ${h.tickets} tickets`;
 }
 
