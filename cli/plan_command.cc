@@ -27,7 +27,7 @@ struct PlanFlags {
   FlagSet set;
 };
 
-absl::Status CheckPlan(const PlanOptions& o, const PlannedMachine& m, const worker::WorkerConfig& config) {
+absl::Status CheckPlan(const PlanOptions& o, const PlannedMachine& m) {
   BATON_RETURN_IF_ERROR(CheckFields(o));
   BATON_RETURN_IF_ERROR(CheckFields(m));
   BATON_RETURN_IF_ERROR(CheckMachine(m));
@@ -41,11 +41,6 @@ absl::Status CheckPlan(const PlanOptions& o, const PlannedMachine& m, const work
     return absl::InvalidArgumentError("--total-gpus needs --memory, --memory-bandwidth and --compute as well");
   if (o.total_gpus > 0 && o.emit == "flags")
     return absl::InvalidArgumentError("--emit flags is of one layout: leave --total-gpus out");
-  const bool whole_cluster = o.emit == "helm" || o.emit == "compose";
-  if (whole_cluster && (!config.tokenizer.empty() || config.skip_tokenizer_init))
-    return absl::InvalidArgumentError(StrCat("--emit ", o.emit,
-                                             " with --tokenizer or --skip-tokenizer-init is not "
-                                             "written: the router needs it, too; leave it out and add it to both"));
   if (o.total_gpus == 0 && (o.emit == "helm" || o.emit == "compose" || !o.trace.empty()))
     return absl::InvalidArgumentError(
         StrCat(o.trace.empty() ? "--emit " + o.emit : "--trace", " is of ranked layouts: give --total-gpus"));
@@ -124,7 +119,7 @@ int RunPlan(PlanFlags& flags) {
   SetLogLevel("error");  // of what is simulated
   PlanCommand& command = flags.command;
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (absl::Status status = CheckPlan(command.options, command.machine, command.config); !status.ok())
+  if (absl::Status status = CheckPlan(command.options, command.machine); !status.ok())
     return FailUsage(status);
   if (command.options.kv_table) return PrintKvTable(command.config);
   if (absl::Status status = command.shape.Use(command.machine.model_shape, command.config); !status.ok())

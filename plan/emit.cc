@@ -3,8 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/str_cat.h"
 
 namespace baton::plan {
@@ -30,6 +32,14 @@ std::string FileName(const std::string& path) {
   return whole.substr(whole.rfind('/') + 1);  // npos + 1 = 0
 }
 
+// What router and workers must be told of the tokenizer, as (flag, value), where the tokenizer is beside the model.
+std::vector<std::pair<std::string, std::string>> TokenizerFlags(const WorkerConfig& config) {
+  std::vector<std::pair<std::string, std::string>> flags;
+  if (!config.tokenizer.empty()) flags.emplace_back("tokenizer", "/models/" + FileName(config.tokenizer));
+  if (config.skip_tokenizer_init) flags.emplace_back("skip-tokenizer-init", "true");
+  return flags;
+}
+
 std::string RoleValues(const WorkerConfig& config, const MemoryPlan& memory, const Role& role) {
   std::string out = StrCat(role.name, ":\n  replicas: ", role.workers, "\n");
   if (role.workers == 0) return out;
@@ -41,8 +51,10 @@ std::string RoleValues(const WorkerConfig& config, const MemoryPlan& memory, con
   const std::string device = gpu ? StrCat("nvidia.com/gpu: ", config.ranks()) : "";
   absl::StrAppendFormat(&out, "  resources:\n    requests: {%s%s}\n    limits: {%s%s}\n", host, device, host, device);
   absl::StrAppendFormat(
-      &out, "  extraArgs: {max-num-seqs: %d, max-num-batched-tokens: %d, block-size: %d, kv-cache-dtype: %s}\n",
+      &out, "  extraArgs: {max-num-seqs: %d, max-num-batched-tokens: %d, block-size: %d, kv-cache-dtype: %s",
       config.max_num_seqs, config.max_num_batched_tokens, config.block_size, config.kv_cache_dtype);
+  for (const auto& [flag, value] : TokenizerFlags(config)) out += StrCat(", ", flag, ": ", value);
+  out += "}\n";
   return out;
 }
 
@@ -83,6 +95,8 @@ std::string HelmValues(const WorkerConfig& config, const MemoryPlan& memory, con
       "  maxModelLen: %d\n",
       layout.Name(), FileName(config.model), config.load_format, config.dtype, memory.max_model_len);
   if (config.reduction_width > 1) absl::StrAppendFormat(&out, "reductionWidth: %d\n", config.reduction_width);
+  if (const auto flags = TokenizerFlags(config); !flags.empty())
+    out += StrCat("router:\n  extraArgs: {", absl::StrJoin(flags, ", ", absl::PairFormatter(": ")), "}\n");
   for (const Role& role : RolesOf(layout)) out += RoleValues(cut, memory, role);
   return out;
 }
@@ -101,6 +115,9 @@ std::string ComposeFile(const WorkerConfig& config, const MemoryPlan& memory, co
       known += StrCat(", --worker, \"", name, ":9100\"");
     }
   }
+  std::string tokenizer;
+  for (const auto& [flag, value] : TokenizerFlags(config))
+    tokenizer += StrCat("  BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})), ": \"", value, "\"\n");
   return absl::StrFormat(
       R"(# %s, by `baton plan`.
 #   MODELS=/folder/of/models MODEL=%s BATON_API_KEY=a-key-of-yours docker compose -f THIS up
@@ -125,7 +142,7 @@ x-tls: &tls
   BATON_TLS_CA: /etc/baton/tls/ca.crt
   BATON_CLUSTER_SECRET_FILE: /etc/baton/tls/cluster-secret
   BATON_LOCAL_WORKERS: "%d"
-
+%s
 services:
   certificates:
     image: ${IMAGE:-baton:0.1.0}
@@ -145,7 +162,7 @@ services:
 volumes:
   certificates:
 )",
-      layout.Name(), FileName(config.model), workers, hosts, services, known);
+      layout.Name(), FileName(config.model), workers, tokenizer, hosts, services, known);
 }
 
 }  // namespace baton::plan

@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BATON, ROOT
+from harness import BATON, ROOT, TINY
 
 SHAPE = "layers=2,hidden=64,heads=4,kv-heads=2,inner=128,vocab=1000,context=4096"
 MACHINE = ["--model-shape", SHAPE, "--dtype", "float32", "--memory", "1GiB", "--kv-cache-memory", "8MiB"]
@@ -150,10 +150,15 @@ class Sim(unittest.TestCase):
         self.assertTrue(extra)
         self.assertEqual([key for key in extra if key in own], [])
         self.assertEqual(helm.stdout.count("kvCacheMemory: "), helm.stdout.count("extraArgs: "))
-        for flag in (["--skip-tokenizer-init"], ["--tokenizer", "/models/x"]):
-            refused = run(*args, *flag, "--emit", "helm")
-            self.assertEqual(refused.returncode, 2, refused.stderr)
-            self.assertIn("the router needs it, too", refused.stderr)
+        # A tokenizer beside the model is the router's and every worker's.
+        for flags, key, value in ((["--skip-tokenizer-init"], "skip-tokenizer-init", "true"),
+                                  (["--tokenizer", f"{TINY}/"], "tokenizer", f"/models/{TINY.name}")):
+            helm, compose = run(*args, *flags, "--emit", "helm"), run(*args, *flags, "--emit", "compose")
+            self.assertEqual((helm.returncode, compose.returncode), (0, 0), helm.stderr + compose.stderr)
+            self.assertIn(f"\nrouter:\n  extraArgs: {{{key}: {value}}}\n", helm.stdout)
+            workers = [line for line in helm.stdout.splitlines() if "extraArgs: {max-num-seqs" in line]
+            self.assertTrue(workers and all(line.endswith(f", {key}: {value}}}") for line in workers), workers)
+            self.assertIn(f'\n  BATON_{key.upper().replace("-", "_")}: "{value}"\n', compose.stdout)
         self.assertRegex(compose.stdout, r"(?s)services:.*  router:")
         self.assertIn("--kv-cache-memory", compose.stdout)
 
