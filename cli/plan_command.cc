@@ -119,8 +119,7 @@ int RunPlan(PlanFlags& flags) {
   SetLogLevel("error");  // of what is simulated
   PlanCommand& command = flags.command;
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (absl::Status status = CheckPlan(command.options, command.machine); !status.ok())
-    return FailUsage(status);
+  if (absl::Status status = CheckPlan(command.options, command.machine); !status.ok()) return FailUsage(status);
   if (command.options.kv_table) return PrintKvTable(command.config);
   if (absl::Status status = command.shape.Use(command.machine.model_shape, command.config); !status.ok())
     return FailUsage(status);

@@ -117,7 +117,8 @@ std::string ComposeFile(const WorkerConfig& config, const MemoryPlan& memory, co
   }
   std::string tokenizer;
   for (const auto& [flag, value] : TokenizerFlags(config))
-    tokenizer += StrCat("  BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})), ": \"", value, "\"\n");
+    tokenizer +=
+        StrCat("  BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})), ": \"", value, "\"\n");
   return absl::StrFormat(
       R"(# %s, by `baton plan`.
 #   MODELS=/folder/of/models MODEL=%s BATON_API_KEY=a-key-of-yours docker compose -f THIS up
