@@ -2,12 +2,14 @@
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
+#include "bench/gpu/random_codes.h"
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/cuda/linear/quant_layout.h"
 
 namespace baton::bench {
 namespace {
 
+using cuda::WeightFormat;
 using px::bf16;
 
 std::string ShapeName(int m, int n, int k) {
@@ -58,46 +60,28 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
           launch, check};
 }
 
-/// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
-template <int kBits>
+template <WeightFormat kFormat>
 KernelCase QuantCase(int m, int n, int k, int group) {
-  struct Memory {
-    std::vector<uint8_t> codes;
-    std::vector<uint16_t> zeros;
-    std::vector<float> scales;
-    std::vector<bf16> x;
-  };
-  auto host = std::make_shared<Memory>();
-  std::mt19937 rng(7);
-  host->codes.resize(static_cast<size_t>(n) * k);
-  constexpr int kZero = 1 << (kBits - 1);
-  constexpr float kScale = 0.5f / kZero;
-  for (auto& c : host->codes) c = static_cast<uint8_t>(rng() & (2 * kZero - 1));
-  host->zeros.assign(static_cast<size_t>(n) * (k / group), kZero);
-  host->scales.assign(host->zeros.size(), kScale);
-  host->x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  // A name of its own: nvcc cannot take these braces as an argument in a template.
-  const kernels::QuantizedWeight weight{kBits, n, k, group, host->codes, host->scales, host->zeros};
-  const auto layout = cuda::LayOutQuantized(weight);
+  const auto weight = RandomCodes(kFormat, n, k, group, 0.5f);
+  auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 3));
+  const auto layout = cuda::LayOutQuantized(*weight);
   auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
   auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
-  auto dx = std::make_shared<DeviceArray<bf16>>(host->x),
+  auto dx = std::make_shared<DeviceArray<bf16>>(*x),
        out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
   auto launch = [=](gpu::Stream& stream) {
-    cuda::LaunchQuantGemm<kBits>(stream,
-                                 cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr,
-                                                             out->data(), k, n, m, n, k, group},
-                                 false);
+    cuda::LaunchQuantGemm<kFormat>(stream,
+                                   cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr,
+                                                               out->data(), k, n, m, n, k, group},
+                                   false);
   };
   auto check = [=](gpu::Stream& stream) {
     launch(stream);
-    return CheckProducts(stream, *out, host->x, m, n, k, [&](int col, int i) {
-      return (host->codes[static_cast<size_t>(col) * k + i] - kZero) * double{kScale};
-    });
+    return CheckProducts(stream, *out, *x, m, n, k, [&](int col, int i) { return ValueOf(*weight, col, i); });
   };
   const double weights = static_cast<double>(n) * k;
-  return {ShapeName(m, n, k) + " g" + std::to_string(group),
-          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
+  return {ShapeName(m, n, k) + " " + GroupName(k, group),
+          weights * weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
 }  // namespace
@@ -114,9 +98,12 @@ std::vector<CaseMaker> GemmCases(const Sizes& s) {
   for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) dense(m, true);
   const int n = s(8192, 64), k = s(8192, 256);
   for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64}) {
-    cases.push_back({"gemm_w4a16", [=] { return QuantCase<4>(m, n, k, 128); }});
-    cases.push_back({"gemm_w8a16", [=] { return QuantCase<8>(m, n, k, 128); }});
+    cases.push_back({"gemm_w4a16", [=] { return QuantCase<WeightFormat::kInt4>(m, n, k, 128); }});
+    cases.push_back({"gemm_w8a16", [=] { return QuantCase<WeightFormat::kInt8>(m, n, k, 128); }});
   }
+  for (int m : s.tiny ? std::vector<int>{20} : std::vector<int>{32, 2048})
+    for (const int group : {128, k})
+      cases.push_back({"gemm_fp8a16", [=] { return QuantCase<WeightFormat::kE4m3>(m, n, k, group); }});
   return cases;
 }
 

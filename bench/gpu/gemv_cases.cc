@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
+#include "bench/gpu/random_codes.h"
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/cuda/linear/quant_layout.h"
 
@@ -9,7 +10,7 @@ namespace baton::bench {
 namespace {
 
 using cuda::GemvStore;
-using cuda::GemvWeight;
+using cuda::WeightFormat;
 using px::bf16;
 
 /// x [m, k] or a residual stream to normalize, w [rows, k] in bf16.
@@ -41,9 +42,9 @@ struct GemvProblem {
     else
       p.x = x.data();
     if (gated)
-      cuda::LaunchGemv<GemvWeight::kBf16, true>(stream, p, false);
+      cuda::LaunchGemv<WeightFormat::kBf16, true>(stream, p, false);
     else
-      cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, false);
+      cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, p, false);
   }
   double Dot(int row, int weight_row) const {
     double squares = 0, dot = 0;
@@ -84,28 +85,19 @@ KernelCase GemvCase(int m, int n, int k, bool normed, bool gated) {
           [p](gpu::Stream& stream) { p->Launch(stream); }, [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 
-/// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
-template <int kBits>
+template <WeightFormat kFormat>
 KernelCase QuantGemvCase(int m, int n, int k, int group) {
   struct Problem {
-    std::vector<uint8_t> codes;
+    std::shared_ptr<const kernels::QuantizedWeight> weight;
     std::vector<bf16> host_x;
     std::unique_ptr<DeviceArray<px::U128>> words;
     std::unique_ptr<DeviceArray<cuda::QuantMeta>> meta;
     std::unique_ptr<DeviceArray<bf16>> x, out;
   };
   auto p = std::make_shared<Problem>();
-  std::mt19937 rng(7);
-  p->codes.resize(static_cast<size_t>(n) * k);
-  constexpr int kZero = 1 << (kBits - 1);
-  constexpr float kScale = 0.125f / kZero;
-  for (auto& c : p->codes) c = static_cast<uint8_t>(rng() & (2 * kZero - 1));
-  const std::vector<uint16_t> zeros(static_cast<size_t>(n) * (k / group), kZero);
-  const std::vector<float> scales(zeros.size(), kScale);
+  p->weight = RandomCodes(kFormat, n, k, group, 0.125f);
   p->host_x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  // A name of its own: nvcc cannot take these braces as an argument in a template.
-  const kernels::QuantizedWeight weight{kBits, n, k, group, p->codes, scales, zeros};
-  const auto layout = cuda::LayOutQuantized(weight);
+  const auto layout = cuda::LayOutQuantized(*p->weight);
   p->words = std::make_unique<DeviceArray<px::U128>>(layout.words);
   p->meta = std::make_unique<DeviceArray<cuda::QuantMeta>>(layout.meta);
   p->x = std::make_unique<DeviceArray<bf16>>(p->host_x);
@@ -114,7 +106,7 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
     cuda::GemvParams g{
         .x = p->x->data(), .x_stride = k, .w = p->words->data(), .meta = p->meta->data(), .group = group};
     g.out = p->out->data(), g.out_stride = n, g.m = m, g.n = n, g.k = k;
-    cuda::LaunchGemv<kBits == 4 ? GemvWeight::kInt4 : GemvWeight::kInt8, false>(stream, g, false);
+    cuda::LaunchGemv<kFormat, false>(stream, g, false);
   };
   auto check = [=](gpu::Stream& stream) -> std::string {
     launch(stream);
@@ -122,16 +114,15 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
       const int row = sample % m, col = static_cast<int>(sample * 104729L % n);
       double want = 0;
       for (int i = 0; i < k; ++i)
-        want += double{px::ToFloat(p->host_x[static_cast<size_t>(row) * k + i])} *
-                (p->codes[static_cast<size_t>(col) * k + i] - kZero) * double{kScale};
+        want += double{px::ToFloat(p->host_x[static_cast<size_t>(row) * k + i])} * ValueOf(*p->weight, col, i);
       const double got = px::ToFloat(p->out->Download(stream, static_cast<size_t>(row) * n + col, 1)[0]);
       if (auto wrong = CheckNear(got, want, 1e-2 + 1e-2 * std::abs(want), "gemv"); !wrong.empty()) return wrong;
     }
     return {};
   };
   const double weights = static_cast<double>(n) * k;
-  return {std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group),
-          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
+  return {std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " + GroupName(k, group),
+          weights * p->weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
 }  // namespace
@@ -143,8 +134,10 @@ std::vector<CaseMaker> GemvCases(const Sizes& s) {
                      [=] { return GemvCase(m, n, k, normed, gated); }});
   };
   auto quantized = [&](int m, int n, int k) {
-    cases.push_back({"gemv_w4a16", [=] { return QuantGemvCase<4>(m, n, k, 128); }});
-    cases.push_back({"gemv_w8a16", [=] { return QuantGemvCase<8>(m, n, k, 128); }});
+    cases.push_back({"gemv_w4a16", [=] { return QuantGemvCase<WeightFormat::kInt4>(m, n, k, 128); }});
+    cases.push_back({"gemv_w8a16", [=] { return QuantGemvCase<WeightFormat::kInt8>(m, n, k, 128); }});
+    for (const int group : {128, k})
+      cases.push_back({"gemv_fp8a16", [=] { return QuantGemvCase<WeightFormat::kE4m3>(m, n, k, group); }});
   };
   if (s.tiny) {
     dense(1, 48, 192, false, false), dense(3, 40, 128, true, true), quantized(2, 32, 256);

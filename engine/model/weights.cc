@@ -76,14 +76,14 @@ DType LinearType(const WeightSource& source, const std::vector<WeightPart>& part
   return alike ? type : compute;
 }
 
-// The codes that a packed layer keeps: on a device, where all of its parts have them in one format of integers and with
-// their inputs in one order; numbers in e4m3 are bf16 there. An embedding table is looked up as floats, as its copy
+// The codes that a packed layer keeps: on a device, where all of its parts have them in one format and with
+// their inputs in one order. An embedding table is looked up as floats, as its copy
 // that serves as the head is.
 std::optional<CodeFormat> CodesKept(const WeightSource& source, const std::vector<WeightPart>& parts,
                                     const kernels::OpsTraits& traits) {
   if (!traits.device_panels || parts[0].rule.weight == Weight::kEmbedding) return std::nullopt;
   std::optional<CodeFormat> format = source.Codes(parts[0]);
-  if (!format || format->kind != kernels::CodeKind::kInteger) return std::nullopt;
+  if (!format) return std::nullopt;
   const bool alike = std::ranges::all_of(parts, [&](const WeightPart& part) { return source.Codes(part) == format; });
   return alike ? std::move(format) : std::nullopt;
 }

@@ -9,8 +9,8 @@ namespace {
 
 using cuda::GemvParams;
 using cuda::GemvStore;
-using cuda::GemvWeight;
 using cuda::PackedWeight;
+using cuda::WeightFormat;
 
 const PackedWeight& Packed(const PackedLinear& weight) { return static_cast<const PackedWeight&>(weight); }
 
@@ -50,12 +50,24 @@ void ReadNormed(GemvParams& p, const Tensor& x, const float* norm, float norm_of
 GemvStore StoreOf(const Tensor& out) { return out.dtype == DType::kF32 ? GemvStore::kF32 : GemvStore::kBf16; }
 
 template <bool kGated>
-void RunGemv(gpu::Stream& stream, GemvWeight format, const GemvParams& p) {
+void RunGemv(gpu::Stream& stream, WeightFormat format, const GemvParams& p) {
   switch (format) {
-    case GemvWeight::kBf16: return cuda::LaunchGemv<GemvWeight::kBf16, kGated>(stream, p, kOverlapped);
-    case GemvWeight::kInt8: return cuda::LaunchGemv<GemvWeight::kInt8, kGated>(stream, p, kOverlapped);
-    case GemvWeight::kInt4: return cuda::LaunchGemv<GemvWeight::kInt4, kGated>(stream, p, kOverlapped);
+    case WeightFormat::kBf16: return cuda::LaunchGemv<WeightFormat::kBf16, kGated>(stream, p, kOverlapped);
+    case WeightFormat::kInt8: return cuda::LaunchGemv<WeightFormat::kInt8, kGated>(stream, p, kOverlapped);
+    case WeightFormat::kInt4: return cuda::LaunchGemv<WeightFormat::kInt4, kGated>(stream, p, kOverlapped);
+    case WeightFormat::kE4m3: return cuda::LaunchGemv<WeightFormat::kE4m3, kGated>(stream, p, kOverlapped);
   }
+}
+
+template <typename Out>
+void RunQuantGemm(gpu::Stream& stream, WeightFormat format, const cuda::QuantGemmParams<Out>& p) {
+  switch (format) {
+    case WeightFormat::kBf16: break;
+    case WeightFormat::kInt8: return cuda::LaunchQuantGemm<WeightFormat::kInt8>(stream, p, kOverlapped);
+    case WeightFormat::kInt4: return cuda::LaunchQuantGemm<WeightFormat::kInt4>(stream, p, kOverlapped);
+    case WeightFormat::kE4m3: return cuda::LaunchQuantGemm<WeightFormat::kE4m3>(stream, p, kOverlapped);
+  }
+  BATON_CHECK(false, "a weight in bf16 has no codes");
 }
 
 /// fn(const Out*) with the element type of `out`.
@@ -101,12 +113,11 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
     row_stride = k;
   }
   WithOutput(out, [&]<typename Out>(Out* to) {
-    if (w.format() != GemvWeight::kBf16) {
+    if (w.format() != WeightFormat::kBf16) {
       const cuda::QuantGemmParams<Out> p{
           rows,     static_cast<const px::U128*>(w.data()), w.meta(), w.bias(), to, row_stride, out.row_stride, m, n, k,
           w.group()};
-      if (w.format() == GemvWeight::kInt4) return cuda::LaunchQuantGemm<4>(stream_, p, kOverlapped);
-      return cuda::LaunchQuantGemm<8>(stream_, p, kOverlapped);
+      return RunQuantGemm(stream_, w.format(), p);
     }
     const cuda::GemmParams<Out> p{Row<const bf16>(x),
                                   static_cast<const bf16*>(w.data()),
@@ -139,7 +150,7 @@ void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_off
                               const PackedLinear& weight, Activation act, const Tensor& normed, const Tensor& gate_up,
                               const Tensor& out) {
   const PackedWeight& w = Packed(weight);
-  const bool halves_fit = w.format() == GemvWeight::kBf16 || out.cols() % cuda::kGemvCols == 0;
+  const bool halves_fit = w.format() == WeightFormat::kBf16 || out.cols() % cuda::kGemvCols == 0;
   if (!FitsGemv(x, weight) || !halves_fit)
     return Ops::NormGatedLinear(x, norm, norm_offset, eps, weight, act, normed, gate_up, out);
   BATON_CHECK(x.dtype == DType::kF32 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&

@@ -41,7 +41,7 @@ absl::Status Wait(gpu::Stream& stream) {
 
 }  // namespace
 
-PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight)
+PackedWeight::PackedWeight(gpu::Stream& stream, WeightFormat format, int64_t n, int64_t k, gpu::Memory weight)
     : stream_(stream), format_(format), n_(n), k_(k), in_features_(k), weight_(std::move(weight)) {}
 
 absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   BATON_CHECK(k % 8 == 0, "in_features ", k, ": a multiple of 8 is needed");
   const size_t bytes = static_cast<size_t>(PaddedElements(n, k)) * sizeof(px::bf16);
   BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, n, k));
-  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, GemvWeight::kBf16, n, k, std::move(room)));
+  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, WeightFormat::kBf16, n, k, std::move(room)));
   packed->row_stride_ = RoundUp(k, kGemmPadK);
   stream.FillAsync(packed->weight_.data(), 0, bytes);
   BATON_RETURN_IF_ERROR(upload.Rows(weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_));
@@ -71,8 +71,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   BATON_CHECK(static_cast<int64_t>(bytes + meta_bytes) == planned, bytes, " + ", meta_bytes, " bytes, planned ",
               planned);
   BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, weight.n, weight.k));
-  const GemvWeight format = weight.bits == 4 ? GemvWeight::kInt4 : GemvWeight::kInt8;
-  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, format, weight.n, weight.k, std::move(room)));
+  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, FormatOf(weight), weight.n, weight.k, std::move(room)));
   packed->group_ = weight.group;
   BATON_ASSIGN_OR_RETURN(packed->meta_, Upload(stream, layout.meta.data(), meta_bytes, "a weight's scales"));
   if (!weight.inputs.empty()) {

@@ -33,7 +33,7 @@ class PackedWeight final : public kernels::PackedLinear {
   int64_t k() const { return k_; }  ///< inputs that are kept: in_features(), or those of inputs()
   /// [k] the column of x that input k multiplies, −1: none. Null: k itself.
   const int32_t* inputs() const { return inputs_ != nullptr ? static_cast<const int32_t*>(inputs_->data()) : nullptr; }
-  GemvWeight format() const { return format_; }
+  WeightFormat format() const { return format_; }
   const void* data() const { return weight_.data(); }
   int64_t row_stride() const { return row_stride_; }  ///< elements; bf16 only
   const QuantMeta* meta() const { return meta_ != nullptr ? static_cast<const QuantMeta*>(meta_->data()) : nullptr; }
@@ -41,9 +41,9 @@ class PackedWeight final : public kernels::PackedLinear {
   const float* bias() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
 
  private:
-  PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight);
+  PackedWeight(gpu::Stream& stream, WeightFormat format, int64_t n, int64_t k, gpu::Memory weight);
   gpu::Stream& stream_;
-  GemvWeight format_;
+  WeightFormat format_;
   int64_t n_, k_, in_features_, row_stride_ = 0;
   int group_ = 0;
   gpu::Memory weight_;

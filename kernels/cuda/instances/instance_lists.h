@@ -21,13 +21,15 @@
   declare void LaunchAddRows(gpu::Stream&, const AddRowsParams<float>&);                                           \
   declare void LaunchAddRows(gpu::Stream&, const AddRowsParams<px::bf16>&);
 
-#define BATON_GEMM_INSTANCES(declare)                                                    \
-  declare void LaunchGemm(gpu::Stream&, const GemmParams<px::bf16>&, bool);              \
-  declare void LaunchGemm(gpu::Stream&, const GemmParams<float>&, bool);                 \
-  declare void LaunchQuantGemm<4>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
-  declare void LaunchQuantGemm<4>(gpu::Stream&, const QuantGemmParams<float>&, bool);    \
-  declare void LaunchQuantGemm<8>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
-  declare void LaunchQuantGemm<8>(gpu::Stream&, const QuantGemmParams<float>&, bool);
+#define BATON_GEMM_INSTANCES(declare)                                                                      \
+  declare void LaunchGemm(gpu::Stream&, const GemmParams<px::bf16>&, bool);                                \
+  declare void LaunchGemm(gpu::Stream&, const GemmParams<float>&, bool);                                   \
+  declare void LaunchQuantGemm<WeightFormat::kInt4>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
+  declare void LaunchQuantGemm<WeightFormat::kInt4>(gpu::Stream&, const QuantGemmParams<float>&, bool);    \
+  declare void LaunchQuantGemm<WeightFormat::kInt8>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
+  declare void LaunchQuantGemm<WeightFormat::kInt8>(gpu::Stream&, const QuantGemmParams<float>&, bool);    \
+  declare void LaunchQuantGemm<WeightFormat::kE4m3>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
+  declare void LaunchQuantGemm<WeightFormat::kE4m3>(gpu::Stream&, const QuantGemmParams<float>&, bool);
 
 #define BATON_WGMMA_INSTANCES(declare)                                                \
   declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool); \
@@ -37,13 +39,15 @@
   declare void LaunchGroupedGemm(gpu::Stream&, const GroupedGemmParams<px::bf16>&, bool); \
   declare void LaunchGroupedGemm(gpu::Stream&, const GroupedGemmParams<float>&, bool);
 
-#define BATON_GEMV_INSTANCES(declare)                                                       \
-  declare void LaunchGemv<GemvWeight::kBf16, false>(gpu::Stream&, const GemvParams&, bool); \
-  declare void LaunchGemv<GemvWeight::kBf16, true>(gpu::Stream&, const GemvParams&, bool);  \
-  declare void LaunchGemv<GemvWeight::kInt8, false>(gpu::Stream&, const GemvParams&, bool); \
-  declare void LaunchGemv<GemvWeight::kInt8, true>(gpu::Stream&, const GemvParams&, bool);  \
-  declare void LaunchGemv<GemvWeight::kInt4, false>(gpu::Stream&, const GemvParams&, bool); \
-  declare void LaunchGemv<GemvWeight::kInt4, true>(gpu::Stream&, const GemvParams&, bool);
+#define BATON_GEMV_INSTANCES(declare)                                                         \
+  declare void LaunchGemv<WeightFormat::kBf16, false>(gpu::Stream&, const GemvParams&, bool); \
+  declare void LaunchGemv<WeightFormat::kBf16, true>(gpu::Stream&, const GemvParams&, bool);  \
+  declare void LaunchGemv<WeightFormat::kInt8, false>(gpu::Stream&, const GemvParams&, bool); \
+  declare void LaunchGemv<WeightFormat::kInt8, true>(gpu::Stream&, const GemvParams&, bool);  \
+  declare void LaunchGemv<WeightFormat::kInt4, false>(gpu::Stream&, const GemvParams&, bool); \
+  declare void LaunchGemv<WeightFormat::kInt4, true>(gpu::Stream&, const GemvParams&, bool);  \
+  declare void LaunchGemv<WeightFormat::kE4m3, false>(gpu::Stream&, const GemvParams&, bool); \
+  declare void LaunchGemv<WeightFormat::kE4m3, true>(gpu::Stream&, const GemvParams&, bool);
 
 #define BATON_ROPE_INSTANCES(declare, dim)                                                     \
   declare void LaunchRopeKv<px::bf16, dim>(gpu::Stream&, const RopeKvParams<px::bf16>&, bool); \

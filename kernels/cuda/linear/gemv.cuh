@@ -1,4 +1,4 @@
-// A few rows against a weight: out[M, N] = in(x)[M, K] · w[N, K]ᵀ + bias for M ≤ 8, w in bf16 or group-quantized
+// A few rows against a weight: out[M, N] = in(x)[M, K] · w[N, K]ᵀ + bias for M ≤ 8, w in bf16 or in codes
 // (W4A16, W8A16: quant_layout.h), with what stands before and after it in a decoder: RMSNorm of the residual stream
 // on the way in; on the way out a store, an addition to the residual stream, or act(gate) · up.
 //
@@ -17,7 +17,6 @@
 
 namespace baton::cuda {
 
-enum class GemvWeight : uint8_t { kBf16, kInt8, kInt4 };
 enum class GemvStore : uint8_t {
   kBf16,
   kF32,
@@ -51,20 +50,23 @@ constexpr int kGemvBlocksPerSm = 16;  ///< at least: left to itself the compiler
 constexpr int kGemvCols = 16;         ///< outputs of a warp
 
 /// One K step of 64 for 16 weight rows.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 struct GemvTile {  // a lane reads only what it copied itself
-  px::U128 words[kWeight == GemvWeight::kInt8 ? 2 : 1][32];
+  px::U128 words[QuantWords(kWeight)][32];
   px::U128 meta[2][32];  ///< of columns 2 · (lane / 8) and the next; the second when groups are 32 wide
 };
 template <>
-struct GemvTile<GemvWeight::kBf16> {
+struct GemvTile<WeightFormat::kBf16> {
   alignas(16) px::bf16 rows[kGemvCols * kGemmStepK];
 };
 
-template <GemvWeight kWeight, bool kGated>
+template <WeightFormat kWeight, bool kGated>
 struct GemvShared {
   static constexpr int kTiles = kGated ? 2 : 1;
-  static constexpr int kStages = (kWeight == GemvWeight::kBf16 ? 12 : kWeight == GemvWeight::kInt8 ? 10 : 16) / kTiles;
+  static constexpr int kStages = (kWeight == WeightFormat::kBf16   ? 12
+                                  : kWeight == WeightFormat::kInt4 ? 16
+                                                                   : 10) /
+                                 kTiles;
   GemvTile<kWeight> ring[kGemvWarps][kStages][kTiles];
   float squares[kGemvMaxRows][kNormWarps];
   // then x: [m, GemvPitch(k)] bf16
@@ -72,21 +74,21 @@ struct GemvShared {
 
 /// Elements between rows of x in shared memory: 8 rows of 16 bytes lie in different banks.
 PX_BOTH int GemvPitch(int k) { return (k + kGemmStepK - 1) / kGemmStepK * kGemmStepK + 8; }
-template <GemvWeight kWeight, bool kGated>
+template <WeightFormat kWeight, bool kGated>
 size_t GemvSharedBytes(int m, int k) {
   return sizeof(GemvShared<kWeight, kGated>) + static_cast<size_t>(m) * GemvPitch(k) * sizeof(px::bf16);
 }
 /// Whether x fits beside the ring; else take the GEMM.
 inline bool GemvFits(int m, int k) {
   constexpr size_t kSharedLimit = 200 << 10;
-  return m <= kGemvMaxRows && GemvSharedBytes<GemvWeight::kBf16, false>(m, k) <= kSharedLimit;
+  return m <= kGemvMaxRows && GemvSharedBytes<WeightFormat::kBf16, false>(m, k) <= kSharedLimit;
 }
 
 /// Starts the copies of one K step of 16 weight rows beginning at `row`.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int row, int step) {
   const int lane = px::Lane();
-  if constexpr (kWeight == GemvWeight::kBf16) {
+  if constexpr (kWeight == WeightFormat::kBf16) {
     const auto* w = static_cast<const px::bf16*>(p.w) + row * p.w_stride + step * kGemmStepK;
     PX_UNROLL
     for (int i = 0; i < kGemvCols * GemmLayout::kChunks / 32; ++i) {
@@ -94,7 +96,7 @@ PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int r
       px::CpAsync16(tile.rows + GemmLayout::Offset(r, chunk), w + r * p.w_stride + chunk * 8, true);
     }
   } else {
-    constexpr int kWords = kWeight == GemvWeight::kInt8 ? 2 : 1;
+    constexpr int kWords = QuantWords(kWeight);
     const int64_t block = row / kGemvCols, steps = QuantSteps(p.k), groups = QuantGroups(p.k, p.group);
     const auto* w = static_cast<const px::U128*>(p.w) + (block * steps + step) * 32 * kWords + lane;
     PX_UNROLL
@@ -106,10 +108,10 @@ PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int r
 }
 
 /// A fragment of k16 number kk of the step.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile, int kk, bool narrow_groups) {
   const int lane = px::Lane();
-  if constexpr (kWeight == GemvWeight::kBf16) {
+  if constexpr (kWeight == WeightFormat::kBf16) {
     px::LdMatrixX4(a, tile.rows + GemmLayout::Offset(lane % 16, kk * 2 + lane / 16));
   } else {
     // The layout is that of B: two tiles of 8 columns. As A they are rows 0 … 7 and 8 … 15.
@@ -117,11 +119,15 @@ PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile,
     const bool odd = lane / 4 % 2 != 0;
     const QuantMeta meta{odd ? pair.w[2] : pair.w[0], odd ? pair.w[3] : pair.w[1]};
     uint32_t b[4];
-    if constexpr (kWeight == GemvWeight::kInt4) {
+    if constexpr (kWeight == WeightFormat::kInt4) {
       Dequantize4(px::LoadShared(&tile.words[0][lane]).w[kk], meta, b);
     } else {
       const px::U128 words = px::LoadShared(&tile.words[kk / 2][lane]);
-      Dequantize8(words.w[kk % 2 * 2], words.w[kk % 2 * 2 + 1], meta, b);
+      const uint32_t low = words.w[kk % 2 * 2], high = words.w[kk % 2 * 2 + 1];
+      if constexpr (kWeight == WeightFormat::kE4m3)
+        DequantizeE4m3(low, high, meta, b);
+      else
+        Dequantize8(low, high, meta, b);
     }
     a[0] = b[0];
     a[1] = b[2];
@@ -235,7 +241,7 @@ PX_DEVICE void FinishGemv(const GemvParams& p, const float (&d)[kGated ? 2 : 1][
   }
 }
 
-template <GemvWeight kWeight, bool kGated>
+template <WeightFormat kWeight, bool kGated>
 PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRID_CONST GemvParams p) {
   using Shared = GemvShared<kWeight, kGated>;
   constexpr int kTiles = Shared::kTiles, kStages = Shared::kStages;
@@ -257,7 +263,7 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
   PX_UNROLL
   for (int s = 0; s < kStages - 1; ++s) fetch(s);  // weights are nobody's output: before the wait
   px::GridDependencyWait();
-  constexpr bool kQuantized = kWeight != GemvWeight::kBf16;
+  constexpr bool kQuantized = kWeight != WeightFormat::kBf16;
   if (p.x != nullptr)
     StageGemvRows<kQuantized>(x, p);
   else
@@ -269,7 +275,7 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
     float d[kTiles][4] = {};
     for (int s = 0; s < steps; ++s) {
       px::CpAsyncWait<kStages - 2>();
-      if constexpr (kWeight == GemvWeight::kBf16) px::SyncWarp();  // for all lanes, and step s - 1 has been read
+      if constexpr (kWeight == WeightFormat::kBf16) px::SyncWarp();  // for all lanes, and step s - 1 has been read
       fetch(s + kStages - 1);
       PX_UNROLL
       for (int pair = 0; pair < 2; ++pair) {
@@ -290,7 +296,7 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
 }
 
 /// m ≤ kGemvMaxRows and GemvFits(m, k) are the caller's promise. m = 0 is nothing.
-template <GemvWeight kWeight, bool kGated>
+template <WeightFormat kWeight, bool kGated>
 void LaunchGemv(gpu::Stream& stream, const GemvParams& p, bool programmatic) {
   if (p.m == 0 || p.n == 0) return;
   constexpr int kPerBlock = kGemvWarps * kGemvCols;

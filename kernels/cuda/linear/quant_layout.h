@@ -1,4 +1,4 @@
-// Group-quantized weights re-laid out for gemm_quant.cuh, once at load.
+// Weights in codes re-laid out for gemm_quant.cuh, once at load.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,14 @@ namespace baton::cuda {
 using kernels::QuantizedWeight;
 
 struct QuantLayout {
-  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, bits / 4, 32]; missing columns and k are code 0
+  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, QuantWords, 32]; missing columns and k are code 0
   std::vector<QuantMeta> meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]; missing ones are scale 0
 };
+
+inline WeightFormat FormatOf(const QuantizedWeight& w) {
+  if (w.kind == kernels::CodeKind::kE4m3) return WeightFormat::kE4m3;
+  return w.bits == 4 ? WeightFormat::kInt4 : WeightFormat::kInt8;
+}
 
 namespace quant_internal {
 
@@ -36,17 +41,21 @@ inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
   kernels::CheckQuantized(w);
   const int blocks = (w.n + 15) / 16, groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
   QuantLayout out;
-  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * (w.bits / 4), px::U128{});
+  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * QuantWords(FormatOf(w)), px::U128{});
   out.meta.assign(static_cast<size_t>(blocks) * rows * 8, QuantMeta{});
   for (int col = 0; col < w.n; ++col) {
     for (int k = 0; k < w.k; ++k)
       quant_internal::PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
     for (int g = 0; g < groups; ++g) {
       QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * rows + g) * 8 + col % 8];
+      const float scale = w.scales[static_cast<size_t>(col) * groups + g];
+      if (w.kind == kernels::CodeKind::kE4m3) {
+        (col % 16 < 8 ? meta.scales : meta.zeros) = px::BitCast<uint32_t>(scale);
+        continue;
+      }
       const float zero = w.zeros[static_cast<size_t>(col) * groups + g] + (w.bits == 4 ? 128.0f : 0.0f);
       const int shift = col % 16 / 8 * 16;
-      meta.scales |= static_cast<uint32_t>(px::FloatToBf16Bits(w.scales[static_cast<size_t>(col) * groups + g]))
-                     << shift;
+      meta.scales |= static_cast<uint32_t>(px::FloatToBf16Bits(scale)) << shift;
       meta.zeros |= static_cast<uint32_t>(px::FloatToBf16Bits(zero)) << shift;
     }
   }

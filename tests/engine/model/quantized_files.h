@@ -16,13 +16,13 @@ struct CodesCase {
   const char* name;
   const char* method;
   int bits;
-  int64_t group;
+  int64_t group;  ///< 0: one scale for the whole tensor (fp8)
   bool ordered = false;
 };
 inline constexpr CodesCase kAwqCase{"awq", "awq", 4, 64}, kGptqCase{"gptq", "gptq", 4, 32},
     kOrderedCase{"gptq_ordered", "gptq", 4, 64, true}, kGptq8Case{"gptq_8", "gptq", 8, 64},
     kOrdered8Case{"gptq_8_ordered", "gptq", 8, 32, true}, kPackedCase{"packed", "compressed-tensors", 4, 64},
-    kFloat8Case{"float8", "fp8", 8, 64};
+    kFloat8Case{"float8", "fp8", 8, 64}, kFloat8TensorCase{"float8_tensor", "fp8", 8, 0};
 
 /// Outputs of kFloat8Case that share their scales.
 inline constexpr int64_t kFloat8Outputs = 96;
@@ -36,6 +36,7 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
             {"format", "pack-quantized"},
             {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", nullptr}}}}}};
   }
+  if (method == "fp8" && how.group == 0) return {{"quant_method", method}};
   if (method == "fp8") return {{"quant_method", method}, {"weight_block_size", {kFloat8Outputs, how.group}}};
   nlohmann::json out = {{"quant_method", method}, {"bits", how.bits}, {"group_size", how.group}};
   if (method == "gptq") out["desc_act"] = how.ordered;
@@ -46,7 +47,11 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
 struct QuantizedLayer {
   QuantizedLayer(const CodesCase& how, const std::string& name, int64_t n_in, int64_t k_in, uint32_t seed,
                  uint32_t order_seed)
-      : n(n_in), k(k_in), groups(k / how.group), bits(how.bits) {
+      : n(n_in),
+        k(k_in),
+        groups(how.group == 0 ? 1 : k / how.group),
+        outputs(how.group == 0 ? n : kFloat8Outputs),
+        bits(how.bits) {
     std::mt19937 random(seed), order(order_seed);
     const auto draw = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
     const bool packed = how.method == std::string("compressed-tensors");
@@ -56,7 +61,7 @@ struct QuantizedLayer {
       zeros.push_back(packed ? 1u << (bits - 1) : (1u << (bits - 1)) - 2 + draw(4));
       scales.push_back(F16OfFloat(static_cast<float>(128 + draw(128)) / (bits == 4 ? 0x1p13f : 0x1p17f)));
     }
-    for (int64_t i = 0; i < k; ++i) group_of.push_back(static_cast<int32_t>(i / how.group));
+    for (int64_t i = 0; i < k; ++i) group_of.push_back(static_cast<int32_t>(i * groups / k));
     if (how.ordered) std::shuffle(group_of.begin(), group_of.end(), order);
     if (float8) {
       WriteFloat8(name);
@@ -70,8 +75,9 @@ struct QuantizedLayer {
     const auto g = static_cast<size_t>(row * groups + group_of[static_cast<size_t>(column)]);
     if (float8) {
       const auto code = static_cast<uint8_t>(Code(row, column));
-      return FloatOfE4m3(code) * FloatOfF16(scales[static_cast<size_t>(row / kFloat8Outputs * kFloat8Outputs * groups) +
-                                                   g % static_cast<size_t>(groups)]);
+      return FloatOfE4m3(code) *
+             FloatOfF16(
+                 scales[static_cast<size_t>(row / outputs * outputs * groups) + g % static_cast<size_t>(groups)]);
     }
     const int code = static_cast<int>(codes[static_cast<size_t>(row * k + column)]);
     return static_cast<float>(code - static_cast<int>(zeros[g])) * FloatOfF16(scales[g]);
@@ -84,6 +90,7 @@ struct QuantizedLayer {
   }
 
   int64_t n, k, groups;
+  int64_t outputs;  ///< that share their scales, of float8
   int bits;
   bool float8 = false;
   std::vector<uint32_t> codes;    ///< [n, k]
@@ -129,13 +136,13 @@ struct QuantizedLayer {
       if ((code & 127) == 127) code = 0;  // not a number
       bytes += static_cast<char>(code);
     }
-    const int64_t rows = (n + kFloat8Outputs - 1) / kFloat8Outputs;
+    const int64_t rows = (n + outputs - 1) / outputs;
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t g = 0; g < groups; ++g)
-        blocks += GgufBuilder::Bytes(FloatOfF16(scales[static_cast<size_t>(r * kFloat8Outputs * groups + g)]));
+        blocks += GgufBuilder::Bytes(FloatOfF16(scales[static_cast<size_t>(r * outputs * groups + g)]));
     }
     tensors = {{name + ".weight", "F8_E4M3", {n, k}, bytes},
-               {name + ".weight_scale_inv", "F32", {rows, groups}, blocks}};
+               {name + (rows * groups == 1 ? ".weight_scale" : ".weight_scale_inv"), "F32", {rows, groups}, blocks}};
   }
   void WritePacked(const std::string& name) {
     std::string words, rows;

@@ -131,7 +131,7 @@ TEST_P(QuantizedHf, GivesTheLogitsOfTheFloatsThatItsCodesStandFor) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedHf,
                          testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase,
-                                         kFloat8Case),
+                                         kFloat8Case, kFloat8TensorCase),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(QuantizedFiles, WhatDoesNotFitIsNamedWithItsNumbers) {

@@ -14,8 +14,19 @@ struct Format {
   int bits;  ///< 16: a plain weight
   int group;
   bool ordered = false;  ///< inputs in another order than x, some for no column of it
+  CodeKind kind = CodeKind::kInteger;
 };
-constexpr Format kFormats[] = {{16, 0}, {4, 32}, {4, 128}, {8, 64}, {4, 32, true}, {8, 64, true}};
+constexpr Format kFormats[] = {
+    {16, 0}, {4, 32}, {4, 128}, {8, 64}, {4, 32, true}, {8, 64, true}, {8, 128, false, CodeKind::kE4m3}};
+
+/// Scales of e4m3 are f32 that bf16 would round; no code of it is not a number.
+QuantizedWeight DrawFloat8(int n, int k, int group, std::mt19937& rng) {
+  QuantizedWeight w{8, n, k, group, {}, {}, {}, CodeKind::kE4m3};
+  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % 127 + rng() % 2 * 128));
+  for (int i = 0; i < n * (k / group); ++i) w.scales.push_back(0.0001f + 0.000001f * static_cast<float>(rng() % 997));
+  w.zeros.assign(w.scales.size(), 0);
+  return w;
+}
 
 QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
   QuantizedWeight w{bits, n, k, group, {}, {}, {}};
@@ -41,6 +52,7 @@ class FusedLinearContract : public testing::TestWithParam<Backend> {
   std::unique_ptr<PackedLinear> PackIn(const Format& f, int n, int k, const float* bias) {
     auto packed = [&] {
       if (f.ordered) return ops_->PackQuantized(DrawOrdered(f.bits, n, k, f.group, rng_), bias);
+      if (f.kind == CodeKind::kE4m3) return ops_->PackQuantized(DrawFloat8(n, k, f.group, rng_), bias);
       if (f.bits != 16) return ops_->PackQuantized(Draw(f.bits, n, k, f.group, rng_), bias);
       HostTensor w(DType::kBF16, n, k);
       w.Fill(rng_, 0.3f);
@@ -83,9 +95,11 @@ TEST(QuantizedWeight, IsRoundedOnceToBf16) {
 TEST_P(FusedLinearContract, AQuantizedWeightHasTheBitsOfItsDequantizedOne) {
   struct {
     int bits, n, k, group;
-  } const shapes[] = {{4, 40, 128, 32}, {8, 33, 192, 64}, {4, 70, 256, 128}, {8, 17, 72, 72}, {4, 1, 64, 64}};
+    bool float8 = false;
+  } const shapes[] = {{4, 40, 128, 32}, {8, 33, 192, 64},        {4, 70, 256, 128},      {8, 17, 72, 72},
+                      {4, 1, 64, 64},   {8, 40, 256, 128, true}, {8, 21, 200, 200, true}};
   for (const auto& s : shapes) {
-    const QuantizedWeight w = Draw(s.bits, s.n, s.k, s.group, rng_);
+    const QuantizedWeight w = s.float8 ? DrawFloat8(s.n, s.k, s.group, rng_) : Draw(s.bits, s.n, s.k, s.group, rng_);
     const SharedVector<float> bias = Floats(s.n);
     auto packed = *ops_->PackQuantized(w, bias.data());
     EXPECT_EQ(packed->out_features(), s.n);

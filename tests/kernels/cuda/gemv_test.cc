@@ -2,28 +2,27 @@
 // replace, and its synchronization against mutants.
 #include "kernels/cuda/linear/gemv.cuh"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/cuda/linear/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/random_codes.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
 
 using cuda::GemvStore;
-using cuda::GemvWeight;
+using cuda::WeightFormat;
 
 struct Shape {
   int m, n, k, group = 64;  ///< n: rows of w
 };
 
-template <GemvWeight kWeight>
-constexpr int kBits = kWeight == GemvWeight::kInt4 ? 4 : 8;
-
 /// x [m, k], w [n, k] in one of the formats, bias [n]; NaN wherever the kernel must not look.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 struct GemvCase {
   explicit GemvCase(const Shape& shape)
       : s(shape),
@@ -43,7 +42,7 @@ struct GemvCase {
       }
     for (int i = 0; i < s.k; ++i) norm_weight[i] = data.Normal<float>(1)[0];
     for (int i = 0; i < s.n; ++i) bias[i] = data.Normal<float>(1)[0];
-    if constexpr (kWeight == GemvWeight::kBf16)
+    if constexpr (kWeight == WeightFormat::kBf16)
       MakeDense(data);
     else
       MakeQuantized(data);
@@ -59,22 +58,11 @@ struct GemvCase {
       }
   }
   void MakeQuantized(Data& data) {
-    std::vector<uint8_t> codes;
-    std::vector<uint16_t> zeros;
-    std::vector<float> scales;
-    for (int i = 0; i < s.n * s.k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
-    for (int i = 0; i < s.n * (s.k / s.group); ++i) {
-      scales.push_back(0.01f + 0.001f * static_cast<float>(data.Int(0, 100)));
-      zeros.push_back(static_cast<uint16_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
-    }
-    const auto layout = cuda::LayOutQuantized({kBits<kWeight>, s.n, s.k, s.group, codes, scales, zeros});
+    const kernels::QuantizedWeight weight = RandomCodes(kWeight, s.n, s.k, s.group, data);
+    const auto layout = cuda::LayOutQuantized(weight);
     words = std::make_unique<Array<px::U128>>(layout.words);
     meta = std::make_unique<Array<cuda::QuantMeta>>(layout.meta);
-    for (int i = 0; i < s.n * s.k; ++i) {
-      const int g = i / s.k * (s.k / s.group) + i % s.k / s.group;
-      const float scale = px::ToFloat(px::FromFloat<px::bf16>(scales[g]));
-      dense[i] = px::ToFloat(px::FromFloat<px::bf16>(static_cast<float>(codes[i] - zeros[g]) * scale));
-    }
+    std::ranges::transform(kernels::DequantizedBf16(weight), dense.data(), FloatOfBf16);
   }
   cuda::GemvParams Params(void* out, int64_t out_stride, GemvStore store, bool normed = false) const {
     cuda::GemvParams p;
@@ -95,11 +83,11 @@ struct GemvCase {
   /// The GEMM of the same format, over any rows of bf16.
   template <typename Out>
   void LaunchGemm(gpu::Stream& stream, const px::bf16* rows, int64_t stride, Out* out, int64_t out_stride) const {
-    if constexpr (kWeight == GemvWeight::kBf16)
+    if constexpr (kWeight == WeightFormat::kBf16)
       cuda::LaunchGemm(stream, cuda::GemmParams<Out>{rows, w->data(), bias.data(), out, stride, w_stride, out_stride,
                                                      s.m, s.n, s.k});
     else
-      cuda::LaunchQuantGemm<kBits<kWeight>>(
+      cuda::LaunchQuantGemm<kWeight>(
           stream, cuda::QuantGemmParams<Out>{rows, words->data(), meta->data(), bias.data(), out, stride, out_stride,
                                              s.m, s.n, s.k, s.group});
   }
@@ -140,7 +128,7 @@ std::string Bytes(const Array<T>& a) {
 }
 
 /// Against the double sum and, bit for bit, the GEMM.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 void CheckSums(const Shape& s) {
   const GemvCase<kWeight> c(s);
   const int64_t stride = s.n + 3;
@@ -159,23 +147,25 @@ void CheckSums(const Shape& s) {
 }
 
 TEST(CudaGemv, EqualsTheDoubleSumAndTheGemmsBits) {
-  CheckSums<GemvWeight::kBf16>({1, 1, 8});
-  CheckSums<GemvWeight::kBf16>({2, 33, 136});
-  CheckSums<GemvWeight::kBf16>({3, 70, 1032});  // the ring goes around
-  CheckSums<GemvWeight::kBf16>({4, 48, 64});
-  CheckSums<GemvWeight::kBf16>({8, 17, 584});
+  CheckSums<WeightFormat::kBf16>({1, 1, 8});
+  CheckSums<WeightFormat::kBf16>({2, 33, 136});
+  CheckSums<WeightFormat::kBf16>({3, 70, 1032});  // the ring goes around
+  CheckSums<WeightFormat::kBf16>({4, 48, 64});
+  CheckSums<WeightFormat::kBf16>({8, 17, 584});
 }
 
 TEST(CudaGemv, EqualsTheDoubleSumOverQuantizedWeights) {
-  CheckSums<GemvWeight::kInt4>({1, 40, 128, 32});
-  CheckSums<GemvWeight::kInt4>({4, 35, 1152, 128});
-  CheckSums<GemvWeight::kInt4>({2, 16, 64, 64});
-  CheckSums<GemvWeight::kInt8>({1, 33, 192, 32});
-  CheckSums<GemvWeight::kInt8>({3, 48, 1024, 128});
+  CheckSums<WeightFormat::kInt4>({1, 40, 128, 32});
+  CheckSums<WeightFormat::kInt4>({4, 35, 1152, 128});
+  CheckSums<WeightFormat::kInt4>({2, 16, 64, 64});
+  CheckSums<WeightFormat::kInt8>({1, 33, 192, 32});
+  CheckSums<WeightFormat::kInt8>({3, 48, 1024, 128});
+  CheckSums<WeightFormat::kE4m3>({2, 48, 768, 128});
+  CheckSums<WeightFormat::kE4m3>({1, 33, 200, 200});
 }
 
 /// norm → GEMV → rounding → addition to the residual stream, beside the four kernels one after another.
-template <GemvWeight kWeight, typename Between>
+template <WeightFormat kWeight, typename Between>
 void CheckNormAndResidual(const Shape& s, GemvStore store) {
   const GemvCase<kWeight> c(s);
   const std::vector<float> before = Data(3).Normal<float>(static_cast<size_t>(s.m) * s.n);
@@ -198,15 +188,15 @@ void CheckNormAndResidual(const Shape& s, GemvStore store) {
 }
 
 TEST(CudaGemv, NormAndResidualAreTheBitsOfTheirKernels) {
-  CheckNormAndResidual<GemvWeight::kBf16, float>({2, 24, 72}, GemvStore::kAddF32);
-  CheckNormAndResidual<GemvWeight::kBf16, px::bf16>({4, 16, 1100 / 8 * 8}, GemvStore::kAddBf16);
-  CheckNormAndResidual<GemvWeight::kInt4, float>({1, 20, 1088, 64}, GemvStore::kAddF32);
-  CheckNormAndResidual<GemvWeight::kInt8, px::bf16>({3, 16, 128, 128}, GemvStore::kAddBf16);
+  CheckNormAndResidual<WeightFormat::kBf16, float>({2, 24, 72}, GemvStore::kAddF32);
+  CheckNormAndResidual<WeightFormat::kBf16, px::bf16>({4, 16, 1100 / 8 * 8}, GemvStore::kAddBf16);
+  CheckNormAndResidual<WeightFormat::kInt4, float>({1, 20, 1088, 64}, GemvStore::kAddF32);
+  CheckNormAndResidual<WeightFormat::kInt8, px::bf16>({3, 16, 128, 128}, GemvStore::kAddBf16);
 }
 
 /// act(gate) · up on the way out, and with `normed` the norm on the way in, beside their kernels one after another.
 /// s.n: gate and up together.
-template <GemvWeight kWeight, cuda::Gate kGate>
+template <WeightFormat kWeight, cuda::Gate kGate>
 void CheckGated(const Shape& s, bool normed = false) {
   const GemvCase<kWeight> c(s);
   const int n = s.n / 2;
@@ -231,14 +221,14 @@ void CheckGated(const Shape& s, bool normed = false) {
 }
 
 TEST(CudaGemv, GatedIsTheBitsOfItsKernels) {
-  CheckGated<GemvWeight::kBf16, cuda::Gate::kSilu>({1, 80, 584});
-  CheckGated<GemvWeight::kBf16, cuda::Gate::kGeluTanh>({4, 48, 72});
-  CheckGated<GemvWeight::kInt4, cuda::Gate::kSilu>({2, 96, 640, 128});
-  CheckGated<GemvWeight::kInt8, cuda::Gate::kGeluTanh>({3, 32, 448, 32});
+  CheckGated<WeightFormat::kBf16, cuda::Gate::kSilu>({1, 80, 584});
+  CheckGated<WeightFormat::kBf16, cuda::Gate::kGeluTanh>({4, 48, 72});
+  CheckGated<WeightFormat::kInt4, cuda::Gate::kSilu>({2, 96, 640, 128});
+  CheckGated<WeightFormat::kInt8, cuda::Gate::kGeluTanh>({3, 32, 448, 32});
 }
 
 /// Every fusion with each of the numbers of rows that decoding has, and the most.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 void CheckFusions() {
   for (int m : {1, 2, 3, 4, cuda::kGemvMaxRows}) {
     CheckSums<kWeight>({m, 21, 192, 64});
@@ -251,16 +241,17 @@ void CheckFusions() {
   }
 }
 TEST(CudaGemv, EveryFusionOfOneRowAndMore) {
-  CheckFusions<GemvWeight::kBf16>();
-  CheckFusions<GemvWeight::kInt8>();
-  CheckFusions<GemvWeight::kInt4>();
+  CheckFusions<WeightFormat::kBf16>();
+  CheckFusions<WeightFormat::kInt8>();
+  CheckFusions<WeightFormat::kInt4>();
+  CheckFusions<WeightFormat::kE4m3>();
 }
 
 /// Rows, outputs and inputs of any size; groups as checkpoints have them.
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 Shape DrawShape(Draw& draw) {
   Shape s{draw.Int(1, cuda::kGemvMaxRows), draw.Size(90), 0};
-  if (kWeight == GemvWeight::kBf16) {
+  if (kWeight == WeightFormat::kBf16) {
     s.k = draw.Multiple(8, 1600);
   } else if (draw.Chance(5)) {
     s.k = s.group = draw.Multiple(8, 900);  // one group per output
@@ -270,7 +261,7 @@ Shape DrawShape(Draw& draw) {
   }
   return s;
 }
-template <GemvWeight kWeight>
+template <WeightFormat kWeight>
 void CheckAnyShape(Draw& draw) {
   CheckSums<kWeight>(DrawShape<kWeight>(draw));
   const Shape s = DrawShape<kWeight>(draw);
@@ -279,7 +270,7 @@ void CheckAnyShape(Draw& draw) {
   else
     CheckNormAndResidual<kWeight, px::bf16>(s, GemvStore::kAddBf16);
   Shape gated = DrawShape<kWeight>(draw);
-  gated.n = kWeight == GemvWeight::kBf16 ? 16 * draw.Size(6) : 32 * draw.Int(1, 3);  // as the activation takes
+  gated.n = kWeight == WeightFormat::kBf16 ? 16 * draw.Size(6) : 32 * draw.Int(1, 3);  // as the activation takes
   if (draw.Chance(2))
     CheckGated<kWeight, cuda::Gate::kSilu>(gated, draw.Chance(2));
   else
@@ -288,21 +279,22 @@ void CheckAnyShape(Draw& draw) {
 
 TEST(CudaGemv, AnyShape) {
   Sweep(4, [](Draw& draw) {
-    CheckAnyShape<GemvWeight::kBf16>(draw);
-    CheckAnyShape<GemvWeight::kInt8>(draw);
-    CheckAnyShape<GemvWeight::kInt4>(draw);
+    CheckAnyShape<WeightFormat::kBf16>(draw);
+    CheckAnyShape<WeightFormat::kInt8>(draw);
+    CheckAnyShape<WeightFormat::kInt4>(draw);
+    CheckAnyShape<WeightFormat::kE4m3>(draw);
   });
 }
 
 TEST(CudaGemv, NoRowsAreNothing) {
-  const GemvCase<GemvWeight::kBf16> c({1, 16, 64});
+  const GemvCase<WeightFormat::kBf16> c({1, 16, 64});
   Array<float> out(16);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         stream.FillAsync(out.data(), 0xFF, 64);
         cuda::GemvParams p = c.Params(out.data(), 16, GemvStore::kF32);
         p.m = 0;
-        cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, false);
+        cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, p, false);
       },
       [&](const std::string& policy) { EXPECT_TRUE(std::isnan(out[0])) << policy; });
 }
@@ -315,7 +307,7 @@ PX_KERNEL void WriteRows(px::bf16* to, const px::bf16* from, int n) {
 }
 
 TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
-  const GemvCase<GemvWeight::kBf16> c({3, 33, 64 * 15});
+  const GemvCase<WeightFormat::kBf16> c({3, 33, 64 * 15});
   Array<px::bf16> source(Copy(c.x)), x(c.x.size());
   Array<float> plain(static_cast<size_t>(c.s.m) * c.s.n), normed(plain.size()), wanted(plain.size());
   bool recorded = false;
@@ -328,8 +320,8 @@ TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
     gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, x.data(), source.data(), static_cast<int>(x.size()));
     cuda::GemvParams p = c.Params(plain.data(), c.s.n, GemvStore::kF32);
     p.x = x.data();
-    cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, true);
-    cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, c.Params(normed.data(), c.s.n, GemvStore::kF32, true), false);
+    cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, p, true);
+    cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, c.Params(normed.data(), c.s.n, GemvStore::kF32, true), false);
     if (std::string error = stream.Synchronize(); !error.empty()) return error;
     if (!recorded) std::memcpy(wanted.data(), normed.data(), normed.size() * 4), recorded = true;
     return Bytes(normed) == Bytes(wanted) ? c.Check(plain, c.s.n) : "another norm";
@@ -337,24 +329,24 @@ TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
 }
 
 TEST(CudaGemv, QuantizedNeedsItsWaits) {
-  const GemvCase<GemvWeight::kInt4> c({2, 32, 64 * 20, 64});
+  const GemvCase<WeightFormat::kInt4> c({2, 32, 64 * 20, 64});
   Array<float> out(static_cast<size_t>(c.s.m) * c.s.n);
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
     std::fill_n(out.data(), out.size(), NAN);
-    cuda::LaunchGemv<GemvWeight::kInt4, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
+    cuda::LaunchGemv<WeightFormat::kInt4, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
     const std::string error = stream.Synchronize();
     return error.empty() ? c.Check(out, c.s.n) : error;
   });
 }
 
 TEST(CudaGemv, ReadsEveryWeightOnceAndWithoutBankConflicts) {
-  const GemvCase<GemvWeight::kBf16> c({4, 32, 64 * 13});
+  const GemvCase<WeightFormat::kBf16> c({4, 32, 64 * 13});
   Array<float> out(static_cast<size_t>(c.s.m) * c.s.n);
   gpu::Stream stream;
   stream.SetPolicy({.count = true});
-  cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
+  cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
   ASSERT_EQ(stream.Synchronize(), "");
   EXPECT_EQ(stream.counters().mma, 2u * 13 * 4);
   EXPECT_EQ(stream.counters().cp_async, 2u * 13 * 128);  // 16 bytes each

@@ -142,6 +142,7 @@ std::vector<std::byte> GgufBlocks(Meaning& m) {
 /// x · valueᵀ by the quantized GEMM and, for few rows, by the GEMV: the same bits, right within bf16 weights.
 template <int kBits>
 void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
+  constexpr auto kFormat = kBits == 4 ? cuda::WeightFormat::kInt4 : cuda::WeightFormat::kInt8;
   const auto layout = cuda::LayOutQuantized(w);
   Data data(7);
   const Array<px::U128> words(layout.words);
@@ -156,7 +157,7 @@ void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
       [&](gpu::Stream& stream) {
         stream.FillAsync(gemm.data(), 0xFF, gemm.size() * 4);
         stream.FillAsync(gemv.data(), 0xFF, gemv.size() * 4);
-        cuda::LaunchQuantGemm<kBits>(
+        cuda::LaunchQuantGemm<kFormat>(
             stream, cuda::QuantGemmParams<float>{x.data(), words.data(), meta.data(), nullptr, gemm.data(), x_stride,
                                                  m.n, rows, m.n, m.k, m.group});
         if (rows > cuda::kGemvMaxRows) return;
@@ -164,7 +165,7 @@ void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
             .x = x.data(), .x_stride = x_stride, .w = words.data(), .meta = meta.data(), .group = m.group};
         p.out = gemv.data(), p.out_stride = m.n, p.store = cuda::GemvStore::kF32;
         p.m = rows, p.n = m.n, p.k = m.k;
-        cuda::LaunchGemv<kBits == 4 ? cuda::GemvWeight::kInt4 : cuda::GemvWeight::kInt8, false>(stream, p, false);
+        cuda::LaunchGemv<kFormat, false>(stream, p, false);
       },
       [&](const std::string& policy) {
         for (int r = 0; r < rows; ++r)
