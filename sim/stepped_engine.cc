@@ -44,6 +44,7 @@ SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, M
 void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
                           StepChannel* channel) {
   options.scheduler.vocab_size = model.config().vocab_size;
+  ahead_ = options.ahead;
   memory_ = KvMemory::Create(options.layout, options.num_blocks, ops).value();
   KvCache::Options cache_options;
   cache_options.enable_prefix_caching = options.prefix_caching;
@@ -56,19 +57,35 @@ void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Mode
 }
 
 bool SteppedEngine::Begin() {
-  plan_ = scheduler_->PlanStep(now);
+  if (given_.empty()) Give(scheduler_->PlanStep(now));
+  if (given_.empty()) return false;
+  if (!given_.front().result.has_value()) Execute(given_.front());
+  if (ahead_ && given_.size() == 1) {
+    Give(scheduler_->PlanAhead(now));
+    if (given_.size() == 2) ++steps_ahead;
+    if (given_.size() == 2 && given_.back().plan.step % 2 == 0) Execute(given_.back());
+  }
+  plan_ = given_.front().plan;
+  return true;
+}
+
+void SteppedEngine::Give(StepPlan plan) {
   Collect(scheduler_->TakeOutputs());
   scheduler_->CheckInvariants();
-  if (plan_.empty()) return false;
+  if (!plan.empty()) given_.push_back({std::move(plan), std::nullopt});
+}
+
+void SteppedEngine::Execute(Given& given) {
   executor_->ClearCancel();
-  result_ = executor_->Execute(plan_);
-  return true;
+  given.result = executor_->Execute(given.plan);
 }
 
 void SteppedEngine::Finish() {
   now += std::chrono::microseconds(static_cast<int64_t>(1000 * (0.5 + ms_per_row * plan_.total_tokens)));
-  Collect(result_.ok() ? scheduler_->Commit(plan_, *result_, now)
-                       : scheduler_->CommitFailure(plan_, result_.status(), now));
+  const absl::StatusOr<StepResult> result = std::move(*given_.front().result);
+  given_.pop_front();
+  Collect(result.ok() ? scheduler_->Commit(plan_, *result, now)
+                      : scheduler_->CommitFailure(plan_, result.status(), now));
   scheduler_->CheckInvariants();
   BATON_CHECK(scheduler_->OwnedBlocks(0) + pinned == cache_->pool(0).total_owners(), scheduler_->OwnedBlocks(0),
               " owned, ", pinned, " pinned, ", cache_->pool(0).total_owners(), " in the pool");

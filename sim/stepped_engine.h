@@ -1,8 +1,10 @@
 // Drives scheduler and executor by hand, step by step, and checks invariants after each. One thread, a fake clock.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +37,7 @@ struct SteppedEngineOptions {
   KvLayout layout = FakeLayout();
   std::vector<int32_t> num_blocks = {256};
   bool prefix_caching = true;
+  bool ahead = false;                     ///< a step is planned while the one before it runs, where that can be
   uint64_t numerics = 0;                  ///< of the fake model
   std::shared_ptr<GrammarPool> grammars;  ///< whoever drives it has its work done (Turn)
 };
@@ -51,7 +54,8 @@ class SteppedEngine {
   absl::Status Add(Request request) { return scheduler().AddRequest(std::move(request), now); }
   /// One step: plan, execute, commit, check. False when the plan was empty.
   bool Step();
-  /// Plans and executes, and commits in Finish(): for what comes between.
+  /// Plans and executes, and commits in Finish(): for what comes between. A step that is planned ahead is executed in
+  /// this call or in the next one, in turns.
   bool Begin();
   void Finish();
   /// Steps until nothing lives; dies after `max_steps`.
@@ -65,7 +69,10 @@ class SteppedEngine {
   Executor& executor() { return *executor_; }
   KvMemory& memory() { return *memory_; }
   const KvLayout& layout() const { return memory_->layout(); }
+  /// The plan that Finish will commit, or has committed.
   const StepPlan& plan() const { return plan_; }
+  /// Steps that were planned ahead.
+  int64_t steps_ahead = 0;
   const std::shared_ptr<GrammarPool>& grammars() const { return grammars_; }
 
   TimePoint now = FakeClock().Now();
@@ -86,8 +93,15 @@ class SteppedEngine {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Executor> executor_;
+  struct Given {
+    StepPlan plan;
+    std::optional<absl::StatusOr<StepResult>> result;  ///< once it is executed
+  };
+  void Give(StepPlan plan);
+  void Execute(Given& given);
   StepPlan plan_;
-  absl::StatusOr<StepResult> result_;
+  bool ahead_ = false;
+  std::deque<Given> given_;  ///< and not committed; two at most
 };
 
 /// `length` token ids from `seed`, below `vocab`.

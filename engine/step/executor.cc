@@ -29,6 +29,7 @@ Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObser
 absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   results_read_ = false;
   absl::StatusOr<StepResult> result = Run(plan);
+  if (!result.ok() || result->cancelled) lost_step_ = plan.step;
   if (!results_read_) channel_ != nullptr ? ops_.Sync() : ops_.EndStep();  // other ranks end each step, too
   if (channel_ != nullptr) channel_->Done();
   return result;
@@ -38,10 +39,11 @@ absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan) {
   StepResult result;
   result.step = plan.step;
   ApplyChanges(plan);
-  BuildBatch(plan);
-  CollectLogitRows(plan);
+  const bool lost = plan.ahead && lost_step_ + 1 == plan.step;
+  BuildBatch(plan, /*rows=*/!lost);
+  CollectLogitRows(plan, /*rows=*/!lost);
   const absl::StatusOr<kernels::Tensor> logits = RunOnAllRanks(plan);
-  if (absl::IsCancelled(logits.status())) {
+  if (absl::IsCancelled(logits.status()) || (logits.ok() && lost)) {
     result.cancelled = true;
     return result;
   }
@@ -101,11 +103,12 @@ absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan) {
 }
 
 // Sequences that only sample from another's row have no rows, and no place in the batch.
-void Executor::BuildBatch(const StepPlan& plan) {
+void Executor::BuildBatch(const StepPlan& plan, bool rows) {
   tokens_.clear();
   batch_.copies = plan.copies;
   batch_.row_start.assign(1, 0);
   batch_.context.clear();
+  if (!rows) return batch_.DropRows();
   std::vector<size_t> stride(batch_.block_tables.size(), 1);
   size_t in_batch = 0;
   for (const SequenceStep& step : plan.sequences) {
@@ -135,9 +138,10 @@ void Executor::BuildBatch(const StepPlan& plan) {
 
 // Rows to score come with their sequence, the sampled row last; ascending because sequences lie one after another, and
 // those that share a carrier's last row follow it.
-void Executor::CollectLogitRows(const StepPlan& plan) {
+void Executor::CollectLogitRows(const StepPlan& plan, bool rows) {
   batch_.logit_rows.clear();
   wanted_.clear();
+  if (!rows) return;
   int32_t end = 0;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const SequenceStep& step = plan.sequences[i];

@@ -32,7 +32,8 @@ class Executor {
   /// All must outlive it; `observer` may be null, and `channel` is where there are no other ranks.
   Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer = nullptr,
            StepChannel* channel = nullptr);
-  /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
+  /// Runs one step. result.cancelled when Cancel() was heard, or when `plan` was made ahead of a
+  /// step that did not count: then no sequence moved on. An error is the device's or
   /// our own; the caller ends the step's requests. With other ranks, an error means that no further step will run.
   /// Blocks that the plan's sequences give back afterwards have no work of the device on them, where KV is handed over.
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
@@ -60,8 +61,9 @@ class Executor {
 
   absl::StatusOr<StepResult> Run(const StepPlan& plan);
   void ApplyChanges(const StepPlan& plan);
-  void BuildBatch(const StepPlan& plan);
-  void CollectLogitRows(const StepPlan& plan);
+  /// Without `rows`: the copies alone.
+  void BuildBatch(const StepPlan& plan, bool rows);
+  void CollectLogitRows(const StepPlan& plan, bool rows);
   absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan);
   kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
   /// Puts the grammar's mask into `row`; false, and `result` says why, when no token can be drawn.
@@ -77,6 +79,7 @@ class Executor {
   StepChannel* const channel_;
   std::atomic<bool> cancel_{false};
   bool results_read_ = false;  ///< of the step that runs: the device is done with it
+  uint64_t lost_step_ = 0;     ///< the last that was cancelled or failed
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
 
   // The step being built; kept to reuse the memory.

@@ -134,6 +134,15 @@ void Scheduler::State::LeaveQueues(Sequence& s) {
   s.phase = Sequence::Phase::kFinished;
 }
 
+void Scheduler::State::LeavePlans(Sequence& s) {
+  if (s.in_plans == 0) return;
+  for (RunningPlan& plan : plans) {
+    if (plan.Holds(s)) --plan.living;
+    if (plan.step == s.last_planned) plan.kept.push_back(std::exchange(s.kv, {}));
+  }
+  s.in_plans = 0;
+}
+
 // Takes the sequence out of everything. Its blocks go now, or at Commit when a running plan uses them.
 void Scheduler::State::Remove(Sequence& s) {
   LeaveQueues(s);
@@ -143,11 +152,7 @@ void Scheduler::State::Remove(Sequence& s) {
   const auto it = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.get() == &s; });
   std::unique_ptr<Sequence> owned = std::move(*it);
   list.erase(it);
-  if (owned->in_plan) {
-    --plan_living;
-    owned->request = nullptr;
-    doomed.push_back(std::move(owned));
-  }
+  LeavePlans(*owned);
 }
 
 void Scheduler::State::EraseIfEnded(RequestState& request) {
@@ -168,7 +173,7 @@ void Scheduler::State::EndChoice(RequestState& request, int32_t choice, FinishRe
     Sequence& s = *request.sequences[i];
     const bool own = s.choice == choice && request.forked && !request.beams;
     if (own) out.position = s.length() - static_cast<int32_t>(s.undelivered.size());
-    const bool needed = s.in_plan && ScoresPrompt(s);
+    const bool needed = s.in_plans > 0 && ScoresPrompt(s);
     if (all_ended ? s.phase != Sequence::Phase::kHeld : own && !needed) Remove(s);
   }
   out.finish = reason;
@@ -340,7 +345,10 @@ std::shared_ptr<AnswerGrammar> Scheduler::BeginGrammar(std::shared_ptr<const Gra
 
 std::vector<SequenceOutput> Scheduler::TakeOutputs() { return std::exchange(state_->outputs, {}); }
 
-bool Scheduler::RunningPlanAbandoned() const { return state_->plan_runs && state_->plan_living == 0; }
+bool Scheduler::RunningPlanAbandoned() const {
+  return !state_->plans.empty() &&
+         std::ranges::all_of(state_->plans, [](const auto& plan) { return plan.living == 0; });
+}
 
 TimePoint Scheduler::NextDeadline() const {
   TimePoint next = TimePoint::max();
@@ -358,7 +366,7 @@ bool Scheduler::Idle() const {
       if (s->phase != Sequence::Phase::kHeld) return false;
     }
   }
-  return !state_->plan_runs;
+  return state_->plans.empty();
 }
 
 KvCache& Scheduler::cache() { return state_->cache; }

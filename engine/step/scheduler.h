@@ -2,6 +2,7 @@
 //
 // Pure core: no clock, thread or socket; time is an argument. One thread (the scheduler thread) owns it.
 //   PlanStep(now)              decides and allocates            → StepPlan, run elsewhere
+//   PlanAhead(now)             the same, for the step behind    → StepPlan, or an empty one
 //   Commit(plan, result, now)  makes the step visible           → outputs
 // Between the two, requests may come, be cancelled or get credit; blocks of the running plan stay owned until Commit.
 //
@@ -102,15 +103,19 @@ class Scheduler {
   std::shared_ptr<AnswerGrammar> BeginGrammar(std::shared_ptr<const Grammar> grammar);
 
   // ---- steps
-  /// The next step; empty() when there is nothing to do. At most one plan runs at a time.
+  /// The next step; empty() when there is nothing to do. While no plan runs.
   StepPlan PlanStep(TimePoint now);
-  /// Makes the running plan's result visible and returns what is new, this step's and what piled up since the last.
+  /// The step behind the one that runs, made of decodes whose tokens that one draws (scheduler_ahead.cc); empty() when
+  /// it has to wait for the running one's Commit. While one plan runs.
+  StepPlan PlanAhead(TimePoint now);
+  /// Makes the oldest running plan's result visible and returns what is new, this step's and what piled up since the
+  /// last.
   std::vector<SequenceOutput> Commit(const StepPlan& plan, const StepResult& result, TimePoint now);
   /// As Commit for a plan whose execution failed: its requests end with kError and `error`.
   std::vector<SequenceOutput> CommitFailure(const StepPlan& plan, const absl::Status& error, TimePoint now);
   /// Outputs that messages caused outside of a step (aborts, credit, deadlines).
   std::vector<SequenceOutput> TakeOutputs();
-  /// True when every sequence of the running plan was cancelled: the executor may stop between layers.
+  /// True when every sequence of all running plans was cancelled: the executor may stop between layers.
   bool RunningPlanAbandoned() const;
   /// The next time at which PlanStep may have to end a request, TimePoint::max() when none.
   TimePoint NextDeadline() const;

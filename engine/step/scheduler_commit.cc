@@ -8,7 +8,7 @@
 namespace baton::engine {
 
 void Scheduler::State::CountStep(const StepPlan& plan, Duration took) {
-  predictor.Observe(plan_work, Milliseconds(took));
+  predictor.Observe(plans.front().work, Milliseconds(took));
   int64_t of_prompts = 0;
   for (const SequenceStep& step : plan.sequences) {
     const auto it = by_id.find(step.id);
@@ -25,12 +25,15 @@ void Scheduler::State::CountStep(const StepPlan& plan, Duration took) {
 
 std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepResult& result, TimePoint now) {
   State& st = *state_;
-  BATON_CHECK(st.plan_runs && plan.step == st.step, "step ", plan.step, " is not the running one, ", st.step);
+  BATON_CHECK(!st.plans.empty() && plan.step == st.plans.front().step, "step ", plan.step, " is not the oldest of ",
+              st.plans.size(), " that run, the last being ", st.step);
   BATON_CHECK(result.step == plan.step, "result of step ", result.step, " for ", plan.step);
   BATON_CHECK(result.cancelled || result.sequences.size() == plan.sequences.size(), result.sequences.size(),
               " results for ", plan.sequences.size(), " sequences");
   if (result.cancelled) ++st.cancelled_steps;
-  if (!result.cancelled && !plan.sequences.empty()) st.CountStep(plan, now - st.planned_at);
+  if (result.cancelled) st.plans.back().lost = true;
+  if (!result.cancelled && !plan.sequences.empty())
+    st.CountStep(plan, now - std::max(st.plans.front().planned_at, st.committed_at));
   static const SequenceResult kNothing;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const SequenceStep& step = plan.sequences[i];
@@ -38,7 +41,8 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
     if (it == st.by_id.end()) continue;  // ended meanwhile
     Sequence& s = *it->second;
     RequestState& request = *s.request;
-    s.in_plan = false;
+    if (s.in_plans == 0) continue;  // the token of the step before was its last
+    --s.in_plans;
     if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked && !request.beams) {
       // It carried the prefill of a choice that was cancelled before it had a token.
       if (!result.cancelled && step.prompt_logprobs)
@@ -53,18 +57,20 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
     }
     st.EraseIfEnded(request);
   }
-  st.EndPlan();
+  st.EndPlan(now);
   return TakeOutputs();
 }
 
 std::vector<SequenceOutput> Scheduler::CommitFailure(const StepPlan& plan, const absl::Status& error, TimePoint now) {
   State& st = *state_;
-  BATON_CHECK(st.plan_runs && plan.step == st.step, "step ", plan.step, " is not the running one, ", st.step);
+  BATON_CHECK(!st.plans.empty() && plan.step == st.plans.front().step, "step ", plan.step, " is not the oldest of ",
+              st.plans.size(), " that run, the last being ", st.step);
   for (const SequenceStep& step : plan.sequences) {
     const auto it = st.by_id.find(step.id);
     if (it == st.by_id.end()) continue;
+    if (it->second->in_plans == 0) continue;
     RequestState& request = *it->second->request;
-    it->second->in_plan = false;
+    --it->second->in_plans;
     if (!request.forked || request.beams) {
       st.EndRequest(request.request.key, FinishReason::kError, error, now);
       continue;
@@ -76,15 +82,13 @@ std::vector<SequenceOutput> Scheduler::CommitFailure(const StepPlan& plan, const
     }
     st.EraseIfEnded(request);
   }
-  st.EndPlan();
+  st.EndPlan(now);
   return TakeOutputs();
 }
 
-void Scheduler::State::EndPlan() {
-  plan_runs = false;
-  plan_living = 0;
-  copy_sources.clear();
-  doomed.clear();
+void Scheduler::State::EndPlan(TimePoint now) {
+  plans.pop_front();
+  committed_at = now;
 }
 
 void Scheduler::State::CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now) {
@@ -152,6 +156,7 @@ void Scheduler::State::FinishGenerating(Sequence& s) {
     s.phase = Sequence::Phase::kHeld;
     ++held;
   } else {
+    LeavePlans(s);
     s.kv.Clear();
   }
   if (std::exchange(s.on_executor, false)) forget.push_back(s.id);
@@ -229,10 +234,12 @@ SchedulerLoad Scheduler::Load() const {
 int64_t Scheduler::OwnedBlocks(int32_t group) const {
   const auto g = static_cast<size_t>(group);
   int64_t owned = 0;
-  const auto count = [&](const Sequence& s) { owned += s.kv.tables.empty() ? 0 : s.kv.tables[g].owned(); };
-  for (const auto& [id, s] : state_->by_id) count(*s);
-  for (const auto& s : state_->doomed) count(*s);
-  for (const BlockTable& t : state_->copy_sources) owned += t.group() == group ? t.owned() : 0;
+  const auto count = [&](const SequenceKv& kv) { owned += kv.tables.empty() ? 0 : kv.tables[g].owned(); };
+  for (const auto& [id, s] : state_->by_id) count(s->kv);
+  for (const RunningPlan& plan : state_->plans) {
+    for (const SequenceKv& kv : plan.kept) count(kv);
+    for (const BlockTable& t : plan.copy_sources) owned += t.group() == group ? t.owned() : 0;
+  }
   return owned;
 }
 

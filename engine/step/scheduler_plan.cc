@@ -15,11 +15,10 @@ constexpr int32_t kMinChunk = kUnitTokens;
 
 StepPlan Scheduler::PlanStep(TimePoint now) {
   State& st = *state_;
-  BATON_CHECK(!st.plan_runs, "step ", st.step, " runs");
+  BATON_CHECK(st.plans.empty(), "step ", st.step, " runs");
   st.ExpireDeadlines(now);
   StepPlan plan;
-  st.plan_work = StepWork();
-  st.plan_living = 0;
+  st.plans.push_back({.step = st.step + 1, .planned_at = now, .work = {}, .copy_sources = {}, .kept = {}});
   st.rows_left = st.options.max_num_batched_tokens;
   st.sequences_left = st.options.max_num_seqs;
   st.logit_rows_left = st.options.max_logit_rows;
@@ -32,10 +31,11 @@ StepPlan Scheduler::PlanStep(TimePoint now) {
   st.PlanPrefills(plan, now);
   if (!st.preempted) st.Admit(plan, now);
   plan.forget = std::exchange(st.forget, {});
-  if (plan.empty()) return plan;
+  if (plan.empty()) {
+    st.plans.pop_back();
+    return plan;
+  }
   plan.step = ++st.step;
-  st.plan_runs = true;
-  st.planned_at = now;
   return plan;
 }
 
@@ -101,7 +101,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   // By index: juniors may be preempted, which shortens the list behind.
   for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
     Sequence& s = *running[i];
-    if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked) || s.computable() == 0) continue;
+    if (s.in_plans > 0 || !HasCredit(s) || (s.remaining() == 1 && s.request->forked) || s.computable() == 0) continue;
     if (SequencesOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
@@ -113,8 +113,9 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
 // The time limit of a step whose decodes are planned; 0: no limit. Streams wait for the whole step, so a
 // prefill beside them is cut to a short stall; where the decodes alone take that long, the prefill may take as long.
 double Scheduler::State::StepLimitMs() const {
-  if (options.max_stall_ms <= 0 || plan_work.rows == 0) return options.max_step_ms;
-  return std::min(options.max_step_ms, std::max(options.max_stall_ms, 2 * predictor.Predict(plan_work)));
+  const StepWork& work = plans.back().work;
+  if (options.max_stall_ms <= 0 || work.rows == 0) return options.max_step_ms;
+  return std::min(options.max_step_ms, std::max(options.max_stall_ms, 2 * predictor.Predict(work)));
 }
 
 // Tokens of `s` that this step may take: budget, step time, logits memory.
@@ -123,7 +124,7 @@ int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
   if (options.max_prefill_chunk > 0) most = std::min(most, options.max_prefill_chunk);
   if (ScoresPrompt(s)) most = std::min(most, logit_rows_left);
   if (plan_ms > 0) {
-    const int32_t in_time = predictor.TokensWithin(plan_work, s.computed, plan_ms, most);
+    const int32_t in_time = predictor.TokensWithin(plans.back().work, s.computed, plan_ms, most);
     most = std::max(in_time, prefill_planned ? 0 : std::min(most, kMinChunk));
   }
   // Whole units, so that the next chunk starts at one, unless that wastes most of what there is.
@@ -162,7 +163,8 @@ Sequence* Scheduler::State::FirstThatMayBegin() const {
 bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
   const int32_t end = s.computed + tokens;
   for (;;) {
-    if (cache.Grow(s.kv, end) && cache.MakeWritable(s.kv, s.computed, end, plan.copies, copy_sources)) return true;
+    if (cache.Grow(s.kv, end) && cache.MakeWritable(s.kv, s.computed, end, plan.copies, plans.back().copy_sources))
+      return true;
     if (!policy->ReleasePins() && !PreemptJuniorOf(s, now)) return false;
   }
 }
@@ -175,8 +177,8 @@ bool Scheduler::State::PreemptJuniorOf(const Sequence& s, TimePoint now) {
     const RequestState& request = *victim->request;
     if (request.beams && &request == s.request) return false;  // beams go on, or are preempted, together
     const bool in_plan = request.beams ? std::any_of(request.sequences.begin(), request.sequences.end(),
-                                                     [](const auto& beam) { return beam->in_plan; })
-                                       : victim->in_plan;
+                                                     [](const auto& beam) { return beam->in_plans > 0; })
+                                       : victim->in_plans > 0;
     if (in_plan || victim->kv.tables.empty()) continue;
     Preempt(*victim, now);
     return true;
@@ -236,7 +238,7 @@ bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
   }
   s.computed = match.tokens;
   for (const BlockCopy& copy : match.copies) plan.copies.push_back(copy);
-  for (BlockTable& source : match.copy_sources) copy_sources.push_back(std::move(source));
+  for (BlockTable& source : match.copy_sources) plans.back().copy_sources.push_back(std::move(source));
   if (r.started == TimePoint::max()) {
     r.cached_tokens = std::min(match.tokens, r.request.prompt_len);
     if (!r.request.canary) cached_tokens += r.cached_tokens;
@@ -262,6 +264,29 @@ bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
   return true;
 }
 
+void Scheduler::State::EnterPlan(Sequence& s) {
+  ++s.in_plans;
+  s.last_planned = plans.back().step;
+  ++plans.back().living;
+}
+
+SequenceStep& Scheduler::State::AddRows(Sequence& s, int32_t context, int32_t tokens, StepPlan& plan) {
+  SequenceStep& step = plan.sequences.emplace_back();
+  step.id = s.id;
+  step.request_key = s.request->request.key;
+  step.num_tokens = tokens;
+  step.context = context;
+  for (const BlockTable& table : s.kv.tables) {
+    // Entries behind the window are never read; any block number will do.
+    auto& blocks = step.block_tables.emplace_back(table.blocks().begin(), table.blocks().end());
+    std::replace(blocks.begin(), blocks.end(), kNoBlock, 0);
+  }
+  EnterPlan(s);
+  plans.back().work.Add(tokens, context);
+  plan.total_tokens += tokens;
+  return step;
+}
+
 void Scheduler::State::AddToExecutor(Sequence& s, StepPlan& plan) {
   if (std::exchange(s.on_executor, true)) return;
   const Request& r = s.request->request;
@@ -274,23 +299,10 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   if (r.started == TimePoint::max()) r.started = now;
   CountPartial(s, (s.remaining() - tokens > 1 ? 1 : 0) - (IsPartial(s) ? 1 : 0));
   AddToExecutor(s, plan);
-  SequenceStep step;
-  step.id = s.id;
-  step.request_key = r.request.key;
-  step.num_tokens = tokens;
-  step.context = s.computed;
+  SequenceStep& step = AddRows(s, s.computed, tokens, plan);
   step.sample = s.computed + tokens == s.length();
   step.prompt_logprobs = ScoresPrompt(s);
   if (step.prompt_logprobs) logit_rows_left -= tokens;
-  for (const BlockTable& table : s.kv.tables) {
-    // Entries behind the window are never read; any block number will do.
-    auto& blocks = step.block_tables.emplace_back(table.blocks().begin(), table.blocks().end());
-    std::replace(blocks.begin(), blocks.end(), kNoBlock, 0);
-  }
-  s.in_plan = true;
-  ++plan_living;
-  plan_work.Add(tokens, s.computed);
-  plan.total_tokens += tokens;
   rows_left -= tokens;
   sequences_left -= SequencesOf(s);
   const bool decode = s.remaining() == 1 && s.length() > r.request.prompt_len;
@@ -299,7 +311,6 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
     prefill_planned = true;
   }
   const bool forks = step.sample && !r.forked && !r.beams;
-  plan.sequences.push_back(std::move(step));
   if (forks) ForkAtFirstToken(s, plan);
 }
 
@@ -316,8 +327,7 @@ void Scheduler::State::ForkAtFirstToken(Sequence& carrier, StepPlan& plan) {
     s.kv = carrier.kv.Share();
     s.computed = carrier.computed;
     s.prompt_scored = r.request.prompt_len;
-    s.in_plan = true;
-    ++plan_living;
+    EnterPlan(s);
     StartRunning(s);
     AddToExecutor(s, plan);
     SequenceStep step;

@@ -1,8 +1,9 @@
-// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc, scheduler_commit.cc and
-// scheduler_beams.cc.
+// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc, scheduler_ahead.cc,
+// scheduler_commit.cc and scheduler_beams.cc.
 // Not for other folders.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -29,7 +30,8 @@ struct Sequence {
   std::vector<int32_t> tokens;  ///< prompt and output
   int32_t computed = 0;         ///< positions whose KV is committed
   SequenceKv kv;
-  bool in_plan = false;                             ///< of the running plan: blocks must stay
+  int32_t in_plans = 0;                             ///< of the running plans, the last of them …
+  uint64_t last_planned = 0;                        ///< … being this step: blocks must stay
   bool on_executor = false;                         ///< the executor has its tokens
   uint64_t turn = 0;                                ///< place in the rotation when not all decodes fit
   int32_t prompt_scored = 1;                        ///< prompt tokens before this have their logprobs
@@ -64,6 +66,20 @@ struct RequestState {
   std::vector<std::unique_ptr<Sequence>> sequences;
 };
 
+/// A plan that was given and is not committed yet.
+struct RunningPlan {
+  uint64_t step = 0;
+  TimePoint planned_at;
+  StepWork work;
+  int32_t living = 0;                    ///< of its sequences
+  bool lost = false;                     ///< planned ahead of a step that did not count
+  std::vector<BlockTable> copy_sources;  ///< of its copies
+  std::vector<SequenceKv> kept;          ///< of sequences that ended while they were in it
+  bool Holds(const Sequence& s) const {
+    return step <= s.last_planned && step + static_cast<uint64_t>(s.in_plans) > s.last_planned;
+  }
+};
+
 /// Seniority: priority, then arrival, then choice or beam.
 struct Senior {
   bool operator()(const Sequence* a, const Sequence* b) const {
@@ -92,6 +108,8 @@ class Scheduler::State {
   void EndChoice(RequestState& request, int32_t choice, FinishReason reason, const absl::Status& error, TimePoint now);
   void EndRequest(RequestKey key, FinishReason reason, const absl::Status& error, TimePoint now);
   void Remove(Sequence& sequence);
+  /// What its rows in running plans give does not count. Its blocks are given back when the last of them is committed.
+  void LeavePlans(Sequence& sequence);
   void EraseIfEnded(RequestState& request);
   double PredictedMsPerToken() const;
 
@@ -118,6 +136,13 @@ class Scheduler::State {
   bool HasCredit(const Sequence& sequence) const;
   int32_t SequencesOf(const Sequence& sequence) const;
   bool ScoresPrompt(const Sequence& sequence) const;
+  void EnterPlan(Sequence& sequence);
+  SequenceStep& AddRows(Sequence& sequence, int32_t context, int32_t tokens, StepPlan& plan);
+
+  // scheduler_ahead.cc
+  bool EndsByLength(const Sequence& sequence) const;
+  bool MayContinue(const Sequence& sequence) const;
+  bool MayPlanAhead() const;
 
   // scheduler_commit.cc
   void CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now);
@@ -130,7 +155,7 @@ class Scheduler::State {
   /// Outputs what credit allows. May remove the sequence.
   void Deliver(Sequence& sequence, TimePoint now);
   SequenceOutput MakeOutput(const RequestState& request, int32_t choice, TimePoint now) const;
-  void EndPlan();
+  void EndPlan(TimePoint now);
 
   // scheduler_beams.cc
   absl::Status ValidateBeams(const Request& request) const;
@@ -154,16 +179,12 @@ class Scheduler::State {
   std::vector<Sequence*> running;  ///< sorted by Senior
   std::set<Sequence*, Senior> waiting;
   int64_t waiting_tokens = 0;
-  std::vector<std::unique_ptr<Sequence>> doomed;  ///< ended while in the running plan: blocks go at Commit
   std::vector<SequenceOutput> outputs;
   std::vector<SequenceId> forget;  ///< for the next plan
 
-  bool plan_runs = false;
-  uint64_t step = 0;
-  TimePoint planned_at;
-  StepWork plan_work;
-  std::vector<BlockTable> copy_sources;  ///< of the running plan
-  int32_t plan_living = 0;               ///< sequences of the running plan that still live
+  std::deque<RunningPlan> plans;  ///< two at most; the last may be the one that is being made
+  uint64_t step = 0;              ///< of the last plan that was given
+  TimePoint committed_at{};       ///< the last plan
   // Of the plan being made.
   int32_t rows_left = 0;
   int32_t sequences_left = 0;

@@ -2,7 +2,8 @@
 // tokens and sampling state of the sequences they were told of, the scheduler keeps everything else.
 //
 // A plan is made on the scheduler thread (PlanStep), run on the executor thread (Execute), and its result becomes
-// visible on the scheduler thread (Commit). Blocks of a running plan stay pinned until its Commit.
+// visible on the scheduler thread (Commit). Blocks of a running plan stay pinned until its Commit. Two plans may run at
+// once, one behind the other (PlanAhead).
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,9 @@ struct StepPlan {
   std::vector<BlockCopy> copies;        ///< before anything else
   std::vector<SequenceStep> sequences;  ///< decodes first, then prefill chunks
   int32_t total_tokens = 0;
+  /// Made while the step before it ran: every row is the position behind one of that step's, and takes the token drawn
+  /// there. Nothing of it counts when nothing of that step did.
+  bool ahead = false;
   bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }
 };
 

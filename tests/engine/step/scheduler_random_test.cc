@@ -11,6 +11,7 @@ namespace {
 
 struct Shape {
   int32_t blocks, tokens_per_block, window, batched_tokens, max_seqs;
+  bool ahead = false;
 };
 
 class SchedulerRandom : public ::testing::TestWithParam<Shape> {};
@@ -24,6 +25,7 @@ SteppedEngineOptions OptionsFor(const Shape& shape) {
   o.scheduler.max_num_seqs = shape.max_seqs;
   o.scheduler.max_waiting_requests = 1000;
   o.scheduler.max_undelivered_tokens = 4;
+  o.ahead = shape.ahead;
   return o;
 }
 
@@ -83,6 +85,10 @@ INSTANTIATE_TEST_SUITE_P(Pools, SchedulerRandom,
                          ::testing::Values(Shape{11, 16, 0, 64, 4}, Shape{12, 16, 0, 2048, 16},
                                            Shape{40, 16, 0, 32, 32}, Shape{5, 64, 0, 64, 6}, Shape{14, 16, 24, 48, 8},
                                            Shape{200, 16, 0, 5, 64}));
+INSTANTIATE_TEST_SUITE_P(PoolsAndStepsPlannedAhead, SchedulerRandom,
+                         ::testing::Values(Shape{11, 16, 0, 64, 4, true}, Shape{12, 16, 0, 2048, 16, true},
+                                           Shape{40, 16, 0, 32, 32, true}, Shape{5, 64, 0, 64, 6, true},
+                                           Shape{14, 16, 24, 48, 8, true}, Shape{200, 16, 0, 5, 64, true}));
 
 }  // namespace
 }  // namespace baton::engine

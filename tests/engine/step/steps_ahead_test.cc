@@ -1,0 +1,263 @@
+// Steps planned while the one before them runs. Whatever is stopped, cancelled, preempted or aborted meanwhile, every
+// answer has the bytes that the request gets alone in an engine that plans one step at a time, every block comes back,
+// and nothing is published behind an answer's end. STEPS_AHEAD_SEEDS: how many schedules, STEPS_AHEAD_FIRST: the first.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <set>
+
+#include "tests/engine/step/requests.h"
+
+namespace baton::engine {
+namespace {
+
+uint64_t Number(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// The counts of all schedules: one that never happened was not tested.
+struct Counts {
+  int64_t steps = 0, ahead = 0, preempted = 0, stopped = 0, cancelled = 0, failed = 0, hits = 0;
+};
+
+SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
+  std::mt19937_64 rng(seed);
+  const int32_t window = rng() % 4 == 0 ? 24 : 0, per_block = rng() % 4 == 0 ? 32 : 16;
+  SteppedEngineOptions o;
+  o.layout = FakeLayout(per_block, window);
+  o.scheduler.max_model_len = 160;
+  o.scheduler.max_num_batched_tokens = 16 << rng() % 4;
+  o.scheduler.max_num_seqs = 2 + static_cast<int32_t>(rng() % 8);
+  o.scheduler.max_undelivered_tokens = rng() % 3 == 0 ? 3 : 64;
+  const auto least = static_cast<int32_t>(160 / per_block + 3);
+  o.num_blocks.assign(o.layout.groups.size(), least + static_cast<int32_t>(rng() % 10));
+  o.ahead = ahead;
+  return o;
+}
+
+/// Most steps that mix nothing else in: the kind that can be planned ahead. One in eight keeps its penalties.
+Request SomeRequest(RequestKey key, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  Request r = MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 70));
+  SamplingParams& p = r.sampling;
+  p.max_tokens += static_cast<int32_t>(rng() % 30);
+  if (rng() % 3 != 0) p.ignore_eos = true;
+  if (rng() % 8 == 0) return r;
+  p.repetition_penalty = 1.0f;
+  p.presence_penalty = p.frequency_penalty = 0.0f;
+  return r;
+}
+
+/// One schedule: what comes when is drawn from the seed.
+class Schedule {
+ public:
+  Schedule(uint64_t seed, Counts& counts) : seed_(seed), rng_(seed * 2 + 1), counts_(counts) {}
+
+  void Run() {
+    for (int turn = 0; turn < 120; ++turn) Turn(turn);
+    for (const Request& r : requests_) Credit(r.key, kUnlimitedCredit);
+    h_.RunAll();
+    Check();
+  }
+
+ private:
+  bool OneIn(uint64_t n) { return rng_() % n == 0; }
+  RequestKey Some() { return 1 + rng_() % requests_.size(); }
+
+  void Turn(int turn) {
+    if (turn < 80 && requests_.size() < 12 && OneIn(7)) Ask();
+    const bool began = h_.Begin();
+    if (!requests_.empty()) {
+      if (OneIn(40)) h_.scheduler().Cancel(Some(), h_.now);
+      if (OneIn(40)) h_.scheduler().CancelSequence(Some(), static_cast<uint32_t>(rng_() % 3), h_.now);
+      if (OneIn(5)) Credit(Some(), static_cast<int32_t>(rng_() % 160));
+    }
+    h_.fake().before_forward = nullptr;
+    if (OneIn(50)) h_.fake().before_forward = [] { return absl::CancelledError("test"); };
+    if (OneIn(150)) h_.fake().before_forward = [] { return absl::InternalError("test"); };
+    if (began) h_.Finish();
+    h_.Collect(h_.scheduler().TakeOutputs());
+    h_.fake().before_forward = nullptr;
+    TakePublished();
+  }
+
+  void Ask() {
+    const RequestKey key = requests_.size() + 1;
+    Request r = SomeRequest(key, rng_());
+    r.sampling.n = std::min(r.sampling.n, h_.scheduler().options().max_num_seqs);
+    if (!requests_.empty() && OneIn(2)) GoOn(requests_[Some() - 1], r);
+    requests_.push_back(r);
+    if (OneIn(6)) r.credit = r.prompt_len + static_cast<int32_t>(rng_() % 4);
+    if (OneIn(10)) r.deadline = h_.now + std::chrono::milliseconds(1 + rng_() % 100);
+    ASSERT_TRUE(h_.Add(std::move(r)).ok());
+  }
+
+  /// The next turn of a conversation: what was answered is in the prefix cache.
+  void GoOn(const Request& before, Request& r) {
+    std::vector<int32_t> prompt = before.tokens;
+    for (const kernels::SampleResult& t : h_.answers[{before.key, 0}].tokens) prompt.push_back(t.token);
+    prompt.push_back(static_cast<int32_t>(rng_() % kFakeVocab));
+    if (prompt.size() > 100) return;
+    r.prompt_len = static_cast<int32_t>(prompt.size());
+    r.tokens = std::move(prompt);
+  }
+
+  void Credit(RequestKey key, int32_t position) {
+    for (uint32_t i = 0; i < 4; ++i) h_.scheduler().SetCredit(key, i, position, h_.now);
+  }
+
+  void TakePublished() {
+    for (const KvEvent& event : h_.cache().TakeEvents().events)
+      if (event.kind == KvEvent::Kind::kStored) published_.insert({event.hash.lo, event.hash.hi});
+  }
+
+  void Check() {
+    TakePublished();
+    std::set<std::pair<uint64_t, uint64_t>> may_be_published;
+    const PrefixHasher hasher{HashKey{}};
+    for (const Request& r : requests_) {
+      SteppedEngineOptions options = OptionsFor(seed_, /*ahead=*/false);
+      options.prefix_caching = false;
+      SteppedEngine alone(options);
+      ASSERT_TRUE(alone.Add(r).ok());
+      alone.RunAll();
+      for (uint32_t i = 0; i < static_cast<uint32_t>(r.sampling.n); ++i) {
+        const Answer& want = alone.answers[{r.key, i}];
+        Compare(r, i, want);
+        std::vector<int32_t> computed = r.tokens;
+        for (const kernels::SampleResult& t : want.tokens) computed.push_back(t.token);
+        computed.pop_back();  // no step takes the last token of an answer
+        hasher.Walk(hasher.Root({.model_digest = "test", .salt = "", .lora_digest = ""}), computed,
+                    [&](const PrefixHash& hash) { may_be_published.insert({hash.lo, hash.hi}); });
+      }
+    }
+    for (const auto& hash : published_)
+      EXPECT_TRUE(may_be_published.contains(hash)) << "seed " << seed_ << ": a unit behind an answer's end";
+    for (int32_t g = 0; g < h_.cache().num_groups(); ++g)
+      EXPECT_EQ(h_.cache().pool(g).used_blocks(), 0) << "seed " << seed_;
+    EXPECT_EQ(h_.executor().sequences(), 0u) << "seed " << seed_;
+    const SchedulerLoad load = h_.scheduler().Load();
+    counts_.steps += load.steps;
+    counts_.ahead += h_.steps_ahead;
+    counts_.preempted += load.preemptions;
+    counts_.hits += load.cached_tokens;
+  }
+
+  void Compare(const Request& r, uint32_t index, Answer want) {
+    const RequestKey key = r.key;
+    const auto found = h_.answers.find({key, index});
+    ASSERT_TRUE(found != h_.answers.end()) << "seed " << seed_ << " request " << key << " choice " << index;
+    Answer got = found->second;
+    if (r.sampling.n > 1) want.prompt_logprobs = got.prompt_logprobs = {};  // of one choice: the first that lives
+    ASSERT_NE(got.finish, FinishReason::kNone) << "seed " << seed_ << " request " << key << " choice " << index;
+    if (got.finish == FinishReason::kStop || got.finish == FinishReason::kLength) {
+      counts_.stopped += got.finish == FinishReason::kStop ? 1 : 0;
+      EXPECT_EQ(got.Text(), want.Text()) << "seed " << seed_ << " request " << key << " choice " << index;
+      return;
+    }
+    (got.finish == FinishReason::kAbort ? counts_.cancelled : counts_.failed) += 1;
+    ASSERT_LE(got.tokens.size(), want.tokens.size()) << "seed " << seed_ << " request " << key;
+    for (size_t t = 0; t < got.tokens.size(); ++t)
+      EXPECT_EQ(got.tokens[t].token, want.tokens[t].token) << "seed " << seed_ << " request " << key << " token " << t;
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 rng_;
+  Counts& counts_;
+  SteppedEngine h_{OptionsFor(seed_, /*ahead=*/true)};
+  std::vector<Request> requests_;  ///< as they were asked, but for credit and deadline
+  std::set<std::pair<uint64_t, uint64_t>> published_;
+};
+
+TEST(StepsAhead, AnswersAreThoseOfOneStepAtATime) {
+  const uint64_t first = Number("STEPS_AHEAD_FIRST", 1), seeds = Number("STEPS_AHEAD_SEEDS", 200);
+  Counts counts;
+  for (uint64_t seed = first; seed < first + seeds && !testing::Test::HasFailure(); ++seed)
+    Schedule(seed, counts).Run();
+  if (seeds >= 200) {
+    EXPECT_GT(counts.ahead, counts.steps / 20);
+    EXPECT_TRUE(counts.preempted > 0 && counts.stopped > 0 && counts.cancelled > 0 && counts.failed > 0 &&
+                counts.hits > 0);
+  }
+  std::printf(
+      "%lu schedules: %ld steps, %ld of them planned ahead, %ld answers stopped, %ld cancelled, %ld failed, "
+      "%ld preemptions, %ld tokens from the prefix cache\n",
+      static_cast<unsigned long>(seeds), static_cast<long>(counts.steps), static_cast<long>(counts.ahead),
+      static_cast<long>(counts.stopped), static_cast<long>(counts.cancelled), static_cast<long>(counts.failed),
+      static_cast<long>(counts.preempted), static_cast<long>(counts.hits));
+}
+
+// Which steps are planned ahead at all.
+
+SteppedEngineOptions Ahead() {
+  SteppedEngineOptions o;
+  o.scheduler.max_model_len = 300;
+  o.ahead = true;
+  return o;
+}
+
+TEST(StepsAhead, DecodesOfOneKindAreAlwaysOneStepAhead) {
+  SteppedEngine h(Ahead());
+  for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Endless(key, 20, 40)).ok());
+  h.RunAll();
+  EXPECT_EQ(h.steps_ahead, 38) << "all but the prefill and the first decode";
+  EXPECT_EQ(h.fake().rows_run, 3 * (20 + 39)) << "a length is known before the last token is";
+}
+
+TEST(StepsAhead, AStopTokenCostsOneRow) {
+  SteppedEngine alone(Ahead());
+  ASSERT_TRUE(alone.Add(Endless(1, 20, 40)).ok());
+  alone.RunAll();
+  const std::vector<kernels::SampleResult>& tokens = alone.answers[{1, 0}].tokens;
+  const int32_t stop = tokens[10].token;
+  const auto first = std::ranges::find_if(tokens, [&](const auto& t) { return t.token == stop; }) - tokens.begin();
+  SteppedEngine h(Ahead());
+  Request r = Endless(1, 20, 40);
+  r.sampling.stop_token_ids = {stop};
+  ASSERT_TRUE(h.Add(std::move(r)).ok());
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].tokens.size()), static_cast<size_t>(first + 1));
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kStop);
+  EXPECT_EQ(h.fake().rows_run, 20 + first + (first > 0 ? 1 : 0));
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+}
+
+TEST(StepsAhead, WhatReadsTheTokensOnTheHostIsNotPlannedAhead) {
+  const auto steps_ahead = [](const std::function<void(Request&)>& change) {
+    SteppedEngine h(Ahead());
+    Request r = Endless(1, 20, 12);
+    change(r);
+    EXPECT_TRUE(h.Add(std::move(r)).ok());
+    h.RunAll();
+    return h.steps_ahead;
+  };
+  EXPECT_EQ(steps_ahead([](Request&) {}), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.repetition_penalty = 1.1f; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.presence_penalty = 0.5f; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.frequency_penalty = 0.5f; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.bad_words = {4, 5, -1}; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.use_beam_search = true; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.n = 3; }), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.min_tokens = 5; }), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.logprobs = 2; }), 10);
+}
+
+TEST(StepsAhead, ARequestThatComesIsNotPutOffForMoreThanOneStep) {
+  SteppedEngine h(Ahead());
+  ASSERT_TRUE(h.Add(Endless(1, 20, 60)).ok());
+  for (int i = 0; i < 5; ++i) h.Step();
+  ASSERT_TRUE(h.Begin());  // one step runs, another is planned behind it
+  ASSERT_TRUE(h.Add(Endless(2, 20, 5)).ok());
+  h.Finish();
+  h.Step();
+  h.Step();
+  EXPECT_EQ(h.scheduler().Load().waiting_requests, 0);
+  EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 1u);
+  h.RunAll();
+}
+
+}  // namespace
+}  // namespace baton::engine
