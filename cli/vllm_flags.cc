@@ -141,7 +141,6 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"data-parallel-size-local", kOne, "", "1", kReplicas},
     {"data-parallel-backend", kOne, "", "mp", kReplicas},
     {"enable-expert-parallel", kNone, "", "", "experts are not spread over ranks"},
-    {"async-scheduling", kNone, "", "*", "the next step is never planned before the last has ended"},
     {"attention-backend", kOne, "", "*", "kernels are Baton's own"},
     {"cudagraph-capture-sizes", kMany, "", "*", kGraph},
     {"max-cudagraph-capture-size", kOne, "", "*", kGraph},

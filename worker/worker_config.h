@@ -70,6 +70,7 @@ struct WorkerConfig {
   std::string hash_key_file;
 
   // ---- steps
+  bool async_scheduling = false;
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   int32_t long_prefill_token_threshold = 0;
@@ -232,6 +233,9 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("enable-prefix-caching", c.enable_prefix_caching, "", "reuse the KV of prompts that begin alike");
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
+  field("async-scheduling", c.async_scheduling, "",
+        "plan a step of decodes while the step before it runs; what reads the tokens on the host (grammars, penalties, "
+        "bad words, beam searches) is planned between steps, as without");
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
   field("long-prefill-token-threshold", c.long_prefill_token_threshold, "tokens",
         "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound, or 4 % of "

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -15,6 +15,7 @@ class Engine::Threads {
  public:
   Threads(const EngineOptions& options, const EngineParts& parts, OutputCallback on_outputs)
       : clock_(parts.clock),
+        plan_ahead_(options.plan_ahead),
         on_outputs_(std::move(on_outputs)),
         grammars_(parts.grammars),
         cache_(parts.memory.layout(), parts.memory.num_blocks(), parts.hasher, options.cache),
@@ -48,7 +49,7 @@ class Engine::Threads {
 
   /// The executor reads its observer in a step: it is given one behind this.
   void UseRole(RolePolicy* policy, LayerObserver* observer) {
-    BATON_CHECK(scheduler_.Idle() && !running_plan_.has_value(), "the role changes while a request lives");
+    BATON_CHECK(scheduler_.Idle() && running_plans_.empty(), "the role changes while a request lives");
     scheduler_.UsePolicy(policy != nullptr ? *policy : default_policy_);
     executor_.UseObserver(observer);
   }
@@ -63,12 +64,12 @@ class Engine::Threads {
  private:
   // ---- scheduler thread
   void RunScheduler() {
-    while (!(ending_ && scheduler_.Idle() && !running_plan_.has_value())) {
+    while (!(ending_ && scheduler_.Idle() && running_plans_.empty())) {
       AwaitTasks();
       RunTasks();
       if (ending_) scheduler_.CancelAll(clock_.Now());  // what a task of this turn added, too
       if (scheduler_.RunningPlanAbandoned()) executor_.Cancel();
-      StartStep();
+      StartSteps();
       Publish();
       SayIdle();
     }
@@ -82,7 +83,7 @@ class Engine::Threads {
 
   void AwaitTasks() {
     // Deadlines are looked at when a step is planned; while one runs its result wakes us.
-    const TimePoint deadline = running_plan_.has_value() ? TimePoint::max() : scheduler_.NextDeadline();
+    const TimePoint deadline = !running_plans_.empty() ? TimePoint::max() : scheduler_.NextDeadline();
     std::unique_lock lock(mutex_);
     const auto posted = [&] { return !posted_.empty() || !posted_behind_.empty(); };
     if (deadline == TimePoint::max()) {
@@ -111,17 +112,16 @@ class Engine::Threads {
     batch_.clear();
   }
 
-  void StartStep() {
-    if (running_plan_.has_value()) return;
-    StepPlan plan = scheduler_.PlanStep(clock_.Now());
-    if (plan.empty()) return;
-    running_plan_ = std::move(plan);
-    GivePlan(*running_plan_);
+  void StartSteps() {
+    if (running_plans_.empty()) GivePlan(scheduler_.PlanStep(clock_.Now()));
+    if (plan_ahead_ && running_plans_.size() == 1) GivePlan(scheduler_.PlanAhead(clock_.Now()));
   }
 
   void Commit(const absl::StatusOr<StepResult>& result) {
     const TimePoint now = clock_.Now();
-    const StepPlan plan = std::move(*std::exchange(running_plan_, std::nullopt));
+    const Plan given = std::move(running_plans_.front());
+    const StepPlan& plan = *given;
+    running_plans_.pop_front();
     std::vector<SequenceOutput> outputs =
         result.ok() ? scheduler_.Commit(plan, *result, now) : scheduler_.CommitFailure(plan, result.status(), now);
     for (SequenceOutput& o : outputs) outputs_.push_back(std::move(o));
@@ -150,11 +150,14 @@ class Engine::Threads {
     down_ = true;
   }
 
-  void GivePlan(const StepPlan& plan) {
+  // A cancel that it takes back was of steps whose sequences have all ended.
+  void GivePlan(StepPlan plan) {
+    if (plan.empty()) return;
+    running_plans_.push_back(std::make_shared<const StepPlan>(std::move(plan)));
     executor_.ClearCancel();
     {
       std::lock_guard lock(plan_mutex_);
-      next_plan_ = plan;
+      next_plans_.push_back(running_plans_.back());
     }
     plan_ready_.notify_one();
   }
@@ -170,18 +173,22 @@ class Engine::Threads {
   // ---- executor thread
   void RunExecutor() {
     for (;;) {
-      std::optional<StepPlan> plan;
+      Plan plan;
       {
         std::unique_lock lock(plan_mutex_);
-        plan_ready_.wait(lock, [&] { return next_plan_.has_value() || executor_ends_; });
-        if (!next_plan_.has_value()) return;
-        plan = std::exchange(next_plan_, std::nullopt);
+        plan_ready_.wait(lock, [&] { return !next_plans_.empty() || executor_ends_; });
+        if (next_plans_.empty()) return;
+        plan = std::move(next_plans_.front());
+        next_plans_.pop_front();
       }
       BATON_CHECK(Post([this, result = executor_.Execute(*plan)](Scheduler&, TimePoint) { Commit(result); }));
     }
   }
 
+  using Plan = std::shared_ptr<const StepPlan>;
+
   const Clock& clock_;
+  const bool plan_ahead_;
   const OutputCallback on_outputs_;
   GrammarPool* const grammars_;
   RolePolicy default_policy_;
@@ -189,7 +196,7 @@ class Engine::Threads {
   // Scheduler thread's.
   KvCache cache_;
   Scheduler scheduler_;
-  std::optional<StepPlan> running_plan_;
+  std::deque<Plan> running_plans_;  ///< given and not committed; two at most
   std::vector<Task> batch_;
   std::vector<SequenceOutput> outputs_;  ///< to be published
   std::vector<std::function<void()>> when_idle_;
@@ -207,7 +214,7 @@ class Engine::Threads {
 
   std::mutex plan_mutex_;
   std::condition_variable plan_ready_;
-  std::optional<StepPlan> next_plan_;
+  std::deque<Plan> next_plans_;
   bool executor_ends_ = false;
 
   std::thread executor_thread_;

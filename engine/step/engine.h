@@ -2,7 +2,7 @@
 //
 // Everything comes in as a task: any thread posts it, the scheduler thread runs it within 1 ms even while a step is
 // computed. Tasks are not counted here: each poster bounds the number that it has under way (docs/threads.md).
-//   tasks → [posted, behind] → scheduler thread → [1 plan] → executor thread → its result, a task
+//   tasks → [posted, behind] → scheduler thread → [2 plans] → executor thread → its result, a task
 // Callbacks come on the scheduler thread, must not block, and may post.
 #pragma once
 
@@ -26,6 +26,8 @@ struct EngineOutputs {
 struct EngineOptions {
   SchedulerOptions scheduler;
   KvCache::Options cache;
+  bool plan_ahead =
+      false;  ///< a step is planned while the one before it runs, where that can be (Scheduler::PlanAhead)
 };
 
 /// The parts that an engine works with. All of them outlive the engine.

@@ -16,8 +16,12 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
+/// The parameter: steps are planned ahead.
+class EngineThreads : public testing::TestWithParam<bool> {};
+
 SteppedEngineOptions Options() {
   SteppedEngineOptions o;
+  o.ahead = EngineThreads::GetParam();
   o.num_blocks = {200};
   o.scheduler.vocab_size = kFakeVocab;
   o.scheduler.max_model_len = 300;
@@ -31,6 +35,7 @@ class Running {
     memory_ = KvMemory::Create(o.layout, o.num_blocks, *ops_).value();
     EngineOptions options;
     options.scheduler = o.scheduler;
+    options.plan_ahead = o.ahead;
     engine = std::make_unique<Engine>(
         options, EngineParts{.model = fake, .memory = *memory_, .ops = *ops_, .hasher = hasher, .clock = clock_},
         [this](EngineOutputs out, Scheduler& s) { Take(std::move(out), s); });
@@ -122,7 +127,7 @@ class Gate {
   std::latch entered_{1}, open_{1};
 };
 
-TEST(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
+TEST_P(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
   Running run;
   std::vector<std::thread> clients;
   for (uint64_t t = 0; t < 4; ++t) {
@@ -146,7 +151,7 @@ TEST(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
   }
 }
 
-TEST(EngineThreads, TasksRunWhileAStepIsComputed) {
+TEST_P(EngineThreads, TasksRunWhileAStepIsComputed) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
@@ -161,7 +166,7 @@ TEST(EngineThreads, TasksRunWhileAStepIsComputed) {
   EXPECT_EQ(run.Ended(2).tokens.size(), 3u);
 }
 
-TEST(EngineThreads, AStepWhoseRequestsAreAllGoneStopsBetweenLayers) {
+TEST_P(EngineThreads, AStepWhoseRequestsAreAllGoneStopsBetweenLayers) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
@@ -179,7 +184,7 @@ TEST(EngineThreads, AStepWhoseRequestsAreAllGoneStopsBetweenLayers) {
   EXPECT_EQ(run.Load().cancelled_steps, 1);
 }
 
-TEST(EngineThreads, AFailedStepEndsItsRequestsWithItsError) {
+TEST_P(EngineThreads, AFailedStepEndsItsRequestsWithItsError) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook(absl::InternalError("device lost"));
@@ -191,7 +196,7 @@ TEST(EngineThreads, AFailedStepEndsItsRequestsWithItsError) {
   EXPECT_EQ(run.Ended(2).finish, FinishReason::kLength);
 }
 
-TEST(EngineThreads, CreditDeliversWithoutAStep) {
+TEST_P(EngineThreads, CreditDeliversWithoutAStep) {
   Running run;
   Request r = Endless(1, 20, 4);
   r.credit = 21;
@@ -203,7 +208,7 @@ TEST(EngineThreads, CreditDeliversWithoutAStep) {
   EXPECT_EQ(run.Ended(1).tokens.size(), 4u);
 }
 
-TEST(EngineThreads, ADeadlinePassesWithoutAnyTask) {
+TEST_P(EngineThreads, ADeadlinePassesWithoutAnyTask) {
   Running run;
   Request r = Endless(1, 20, 100);
   r.credit = 20;  // stalls: nothing happens until the deadline
@@ -214,7 +219,7 @@ TEST(EngineThreads, ADeadlinePassesWithoutAnyTask) {
   EXPECT_GE(SteadyClock().Now(), r.deadline);
 }
 
-TEST(EngineThreads, AnEngineIsIdleWhenTheLastRequestHasEnded) {
+TEST_P(EngineThreads, AnEngineIsIdleWhenTheLastRequestHasEnded) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
@@ -232,7 +237,7 @@ TEST(EngineThreads, AnEngineIsIdleWhenTheLastRequestHasEnded) {
   Running::Await(at_once.get_future());
 }
 
-TEST(EngineThreads, ShutdownAbortsEverythingAndTakesNothingMore) {
+TEST_P(EngineThreads, ShutdownAbortsEverythingAndTakesNothingMore) {
   Running run;
   for (RequestKey key = 1; key <= 20; ++key) ASSERT_TRUE(run.Add(Endless(key, 100, 150)).ok());
   run.engine->Shutdown();
@@ -246,7 +251,7 @@ TEST(EngineThreads, ShutdownAbortsEverythingAndTakesNothingMore) {
   EXPECT_FALSE(ran);
 }
 
-TEST(EngineThreads, EveryTaskThatWasTakenRuns) {
+TEST_P(EngineThreads, EveryTaskThatWasTakenRuns) {
   Running run;
   std::atomic<int> taken{0}, ran{0};
   std::latch posting{4};
@@ -266,7 +271,7 @@ TEST(EngineThreads, EveryTaskThatWasTakenRuns) {
   EXPECT_EQ(ran, taken);
 }
 
-TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
+TEST_P(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   Running run;
   std::atomic<bool> slipped{false};
   run.on_output = [&](const SequenceOutput& o) {
@@ -288,7 +293,7 @@ TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   EXPECT_EQ(run.Now(2).finish, FinishReason::kAbort);
 }
 
-TEST(EngineThreads, ATaskPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
+TEST_P(EngineThreads, ATaskPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
   struct Stand {  // of the scheduler thread
     std::latch stands{1}, goes_on{1};
     void operator()() {
@@ -315,7 +320,7 @@ TEST(EngineThreads, ATaskPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStil
   EXPECT_EQ(order, (std::vector<std::string>{"renewal", "expiry"}));
 }
 
-TEST(EngineThreads, EventsSayWhichUnitsBecameReadable) {
+TEST_P(EngineThreads, EventsSayWhichUnitsBecameReadable) {
   Running run;
   const Request r = Endless(1, 70, 3);
   ASSERT_TRUE(run.Add(r).ok());
@@ -328,6 +333,31 @@ TEST(EngineThreads, EventsSayWhichUnitsBecameReadable) {
     EXPECT_EQ(run.kv[i].kind, KvEvent::Kind::kStored);
   }
 }
+
+// The step behind the running one is given before that one ends, and stops with it.
+TEST_P(EngineThreads, ACancelStopsBothStepsThatRun) {
+  Running run;
+  Gate gate;
+  int steps = 0;
+  run.fake.before_forward = [&, hook = gate.Hook()] { return ++steps == 3 ? hook() : absl::OkStatus(); };
+  run.engine->Post([](Scheduler& s, TimePoint now) {  // two, so that there is a middle of the step
+    EXPECT_TRUE(s.AddRequest(Endless(1, 20, 200), now).ok());
+    EXPECT_TRUE(s.AddRequest(Endless(3, 20, 200), now).ok());
+  });
+  gate.AwaitEntered();
+  run.Load();  // a turn later the fourth is planned
+  EXPECT_EQ(run.Load().steps, GetParam() ? 4 : 3) << "the third runs";
+  EXPECT_TRUE(run.Cancel(1));
+  EXPECT_TRUE(run.Cancel(3));
+  run.Load();  // a turn later the executor has been told
+  gate.Open();
+  ASSERT_TRUE(run.Add(Endless(2, 20, 3)).ok());
+  EXPECT_EQ(run.Ended(2).tokens.size(), 3u);
+  EXPECT_EQ(run.Load().cancelled_steps, GetParam() ? 2 : 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(PlannedAheadOrNot, EngineThreads, testing::Bool(),
+                         [](const auto& info) { return info.param ? "ahead" : "between"; });
 
 }  // namespace
 }  // namespace baton::engine
