@@ -127,6 +127,15 @@ absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) 
   return absl::OkStatus();
 }
 
+// KV in fp8 is kept with scale 1. Wider types need no scales.
+absl::Status CheckKvScales(const std::string& path, const WeightSource& weights, DType kv) {
+  if (kv != DType::kF8E4M3) return absl::OkStatus();
+  const std::optional<std::string> scale = weights.KvScale();
+  if (!scale) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat(
+      path, ": ", *scale, ", KV in fp8 is kept with scale 1 and no other: leave --kv-cache-dtype at auto or bfloat16"));
+}
+
 struct Checked {
   Opened opened;
   KvLayout layout;
@@ -143,6 +152,7 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
+  BATON_RETURN_IF_ERROR(CheckKvScales(source.path, *out.opened.weights, traits.kv));
   BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, device));
   return out;
 }

@@ -135,6 +135,16 @@ void ReadFloatGroup(JsonFields& in, Quantization& out) {
   }
 }
 
+// What KV may be kept in, with scales that are tensors of the file: e4m3 with one for a layer's keys and one for its
+// values. Nobody has to keep it so.
+void CheckKvScheme(JsonFields& in) {
+  CheckBits(in, "compressed-tensors with KV", {8}, static_cast<int>(in.Int("num_bits", 1, 64)));
+  if (const std::string type = in.StringOr("type", "int"); type != "float")
+    in.Fail(StrCat("compressed-tensors with KV of type ", Quoted(type), " is not supported (float is)"));
+  if (const std::string strategy = in.StringOr("strategy", "tensor"); strategy != "tensor")
+    in.Fail(StrCat("compressed-tensors with KV of strategy ", Quoted(strategy), " is not supported (tensor is)"));
+}
+
 void ReadCompressed(JsonFields& in, Quantization& out) {
   out.format = Quantization::Format::kPacked;
   const std::string format = in.StringOr("format", "");
@@ -152,7 +162,11 @@ void ReadCompressed(JsonFields& in, Quantization& out) {
   JsonFields group(*groups->begin(), where);
   format == "pack-quantized" ? ReadPackedGroup(group, out) : ReadFloatGroup(group, out);
   in.Adopt(group);
-  if (in.Object("kv_cache_scheme") != nullptr) in.Fail("compressed-tensors with a kv_cache_scheme is not supported");
+  if (const nlohmann::json* kv = in.Object("kv_cache_scheme"); kv != nullptr) {
+    JsonFields scheme(*kv, StrCat(in.where(), ".kv_cache_scheme"));
+    CheckKvScheme(scheme);
+    in.Adopt(scheme);
+  }
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ class HfWeights : public WeightSource {
     return codes.Take(part.first_row, part.rows, part.first_column, part.columns,
                       *codes.LayoutOf(part.first_column, part.columns));
   }
+  std::optional<std::string> KvScale() const override;
   std::vector<StoredWeight> Stored(const WeightRule& rule) const override {
     std::vector<StoredWeight> out;
     for (const TensorPlace& place : PlacesOf(rule))
@@ -197,6 +198,27 @@ absl::Status HfWeights::CheckCodes(const WeightRule& rule) const {
   if (type) ConvertElements(*type, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
   if (type && std::ranges::all_of(values, [](float x) { return x == 0.0f; })) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat(bias->file->name(), ": ", name, " is not 0, the model has no bias there"));
+}
+
+// A negative one stands for none, as writers of such files have it.
+std::optional<std::string> HfWeights::KvScale() const {
+  constexpr std::string_view kEnds[] = {".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale",
+                                        ".v_proj.output_scale"};
+  std::string first, what;
+  for (const auto& [name, place] : places_) {
+    const bool scale = std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+    if (!scale || (!first.empty() && first < name)) continue;
+    const std::optional<DType> type = DTypeOfSafetensors(place.tensor->type);
+    const absl::Span<const uint8_t> bytes = place.file->Bytes(*place.tensor);
+    std::vector<float> values(type ? bytes.size() / DTypeBytes(*type) : 0);
+    if (type) ConvertElements(*type, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
+    const auto other = std::ranges::find_if(values, [](float x) { return x != 1.0f && !(x < 0.0f); });
+    if (type && other == values.end()) continue;
+    first = name;
+    what = type ? StrCat("is ", *other) : StrCat("has type ", Printable(place.tensor->type));
+  }
+  if (first.empty()) return std::nullopt;
+  return StrCat(Printable(first), " ", what);
 }
 
 absl::Status HfWeights::Check(const WeightRule& rule) const {

@@ -218,7 +218,15 @@ TEST(QuantizationConfig, WhatCannotBeServedIsRefusedByName) {
   EXPECT_THAT(weights({{"block_structure", nullptr}}), HasSubstr("block_structure is not two positive numbers"));
   EXPECT_THAT(with(float8, {{"config_groups", {{"group_0", {{"input_activations", {{"type", "int"}}}}}}}}),
               HasSubstr("input_activations: compressed-tensors float-quantized of type \"int\""));
-  EXPECT_THAT(with(float8, {{"kv_cache_scheme", {{"num_bits", 8}}}}), HasSubstr("kv_cache_scheme is not supported"));
+  const auto kv = [&](const json& more) {
+    json scheme = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}};
+    scheme.merge_patch(more);
+    return with(float8, {{"kv_cache_scheme", scheme}});
+  };
+  EXPECT_EQ(kv(json::object()), "ok");
+  EXPECT_THAT(kv({{"num_bits", 4}}), HasSubstr("compressed-tensors with KV of 4 bits is not supported (8 are)"));
+  EXPECT_THAT(kv({{"type", "int"}}), HasSubstr("compressed-tensors with KV of type \"int\" is not supported"));
+  EXPECT_THAT(kv({{"strategy", "head"}}), HasSubstr("KV of strategy \"head\" is not supported (tensor is)"));
   EXPECT_THAT(with(packed, {{"format", "marlin-24"}}), HasSubstr("format \"marlin-24\" is not supported"));
   EXPECT_THAT(with(packed, {{"config_groups", {{"group_1", json::object()}}}}), HasSubstr("2 config_groups"));
   EXPECT_THAT(with(packed, {{"config_groups", {{"group_0", {{"weights", {{"strategy", "tensor"}}}}}}}}),
@@ -238,6 +246,29 @@ TEST(QuantizedModels, OfABiasThatTheModelHasNotAreRefusedUnlessItIsZero) {
   EXPECT_TRUE(LoadError(QuantizedModel(kGptqCase, bias(0.0f)).codes()).ok());
   EXPECT_THAT(LoadError(QuantizedModel(kGptqCase, bias(0.5f)).codes()).ToString(),
               HasSubstr("o_proj.bias is not 0, the model has no bias there"));
+}
+
+// KV in fp8 is kept with scale 1: another is refused with its name and value, but for KV that needs no scale.
+TEST(QuantizedModels, WithScalesOfKvAreServedWhereKvNeedsNone) {
+  const auto scales = [](float keys, float values) {
+    return [=](std::vector<NamedTensor>& tensors) {
+      const std::string layer = "model.layers.1.self_attn";
+      tensors.push_back({layer + ".k_scale", "F32", {1}, GgufBuilder::Bytes(keys)});
+      tensors.push_back({layer + ".v_scale", "BF16", {}, GgufBuilder::Bytes(Bf16OfFloat(values))});
+    };
+  };
+  const auto error = [](const QuantizedModel& model, DType kv) {
+    kernels::CpuOpsConfig ops{.dtype = DType::kF32};
+    ops.kv_dtype = kv;
+    return std::string(PagedModel::Load({.path = model.codes()}, ops).status().message());
+  };
+  const QuantizedModel keys(kFloat8Case, scales(0.5f, 1.0f)), values(kFloat8Case, scales(1.0f, 0.25f)),
+      none(kFloat8Case, scales(1.0f, -1.0f));
+  for (const QuantizedModel* model : {&keys, &values, &none}) EXPECT_EQ(error(*model, DType::kF32), "");
+  EXPECT_THAT(error(keys, DType::kF8E4M3),
+              HasSubstr("model.layers.1.self_attn.k_scale is 0.5, KV in fp8 is kept with scale 1 and no other"));
+  EXPECT_THAT(error(values, DType::kF8E4M3), HasSubstr("model.layers.1.self_attn.v_scale is 0.25, KV in fp8"));
+  EXPECT_EQ(error(none, DType::kF8E4M3), "");
 }
 
 TEST(QuantizedModels, InFloat8WithoutTheirConfigAreRefused) {
