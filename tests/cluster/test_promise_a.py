@@ -76,7 +76,7 @@ class PromiseA(unittest.TestCase):
         ["--max-num-batched-tokens", 17, "--threads", 1],
         ["--max-num-batched-tokens", 64, "--threads", 1],
         ["--max-num-batched-tokens", 333, "--threads", 2, "--block-size", 64],
-        ["--max-num-batched-tokens", 2048, "--threads", 2],
+        ["--max-num-batched-tokens", 2048, "--threads", 2, "--async-scheduling"],
         ["--no-enable-prefix-caching", "--max-num-seqs", 4],
     ]
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <random>
 #include <set>
 
@@ -58,6 +59,7 @@ class Schedule {
 
   void Run() {
     for (int turn = 0; turn < 120; ++turn) Turn(turn);
+    LetLandingsGo(landings_.size());
     for (const Request& r : requests_) Credit(r.key, kUnlimitedCredit);
     h_.RunAll();
     Check();
@@ -69,19 +71,61 @@ class Schedule {
 
   void Turn(int turn) {
     if (turn < 80 && requests_.size() < 12 && OneIn(7)) Ask();
+    if (OneIn(6)) Land();
+    if (OneIn(4)) LetLandingsGo(1);
+    if (OneIn(40)) FailOnce(absl::CancelledError("test"));
+    if (OneIn(150)) FailOnce(absl::InternalError("test"));
     const bool began = h_.Begin();
+    h_.fake().before_forward = nullptr;
     if (!requests_.empty()) {
       if (OneIn(40)) h_.scheduler().Cancel(Some(), h_.now);
       if (OneIn(40)) h_.scheduler().CancelSequence(Some(), static_cast<uint32_t>(rng_() % 3), h_.now);
       if (OneIn(5)) Credit(Some(), static_cast<int32_t>(rng_() % 160));
     }
-    h_.fake().before_forward = nullptr;
-    if (OneIn(50)) h_.fake().before_forward = [] { return absl::CancelledError("test"); };
-    if (OneIn(150)) h_.fake().before_forward = [] { return absl::InternalError("test"); };
     if (began) h_.Finish();
     h_.Collect(h_.scheduler().TakeOutputs());
-    h_.fake().before_forward = nullptr;
     TakePublished();
+  }
+
+  /// The next step that is executed; not the one behind it.
+  void FailOnce(absl::Status with) {
+    h_.fake().before_forward = [with = std::move(with)]() mutable { return std::exchange(with, absl::OkStatus()); };
+  }
+
+  /// KV of a handoff comes into free blocks, whatever runs: no row may be written there.
+  void Land() {
+    SequenceKv kv = h_.cache().Start("", "");
+    if (!h_.scheduler().BindForHandoff(kv, 1 + static_cast<int32_t>(rng_() % 64)).ok()) return;
+    h_.pinned += kv.tables[0].owned();
+    ForEachByte(kv, [](uint8_t& byte) { byte = kLanded; });
+    landings_.push_back(std::move(kv));
+  }
+
+  void LetLandingsGo(size_t count) {
+    for (; count > 0 && !landings_.empty(); --count) {
+      int64_t changed = 0;
+      ForEachByte(landings_.front(), [&](uint8_t& byte) { changed += byte != kLanded; });
+      EXPECT_EQ(changed, 0) << "seed " << seed_ << ": bytes of a handoff were overwritten";
+      h_.pinned -= landings_.front().tables[0].owned();
+      landings_.pop_front();
+    }
+  }
+
+  template <class F>
+  void ForEachByte(const SequenceKv& kv, F&& f) {
+    for (size_t g = 0; g < kv.tables.size(); ++g) {
+      for (const kernels::KvLayerView& layer : h_.memory().groups()[g].layers) {
+        for (const kernels::KvPlaneView* plane : {&layer.k, &layer.v}) {
+          for (const BlockId block : kv.tables[g].blocks()) {
+            if (block == kNoBlock || plane->base == nullptr) continue;
+            auto* const bytes = static_cast<uint8_t*>(plane->base) + block * plane->block_stride_bytes;
+            const auto size =
+                static_cast<int64_t>(DTypeBytes(plane->dtype)) * plane->tokens_per_block * plane->heads * plane->dim;
+            for (int64_t i = 0; i < size; ++i) f(bytes[i]);
+          }
+        }
+      }
+    }
   }
 
   void Ask() {
@@ -164,10 +208,12 @@ class Schedule {
       EXPECT_EQ(got.tokens[t].token, want.tokens[t].token) << "seed " << seed_ << " request " << key << " token " << t;
   }
 
+  static constexpr uint8_t kLanded = 0x5a;
   const uint64_t seed_;
   std::mt19937_64 rng_;
   Counts& counts_;
   SteppedEngine h_{OptionsFor(seed_, /*ahead=*/true)};
+  std::deque<SequenceKv> landings_;
   std::vector<Request> requests_;  ///< as they were asked, but for credit and deadline
   std::set<std::pair<uint64_t, uint64_t>> published_;
 };
