@@ -39,6 +39,10 @@ FEATURES = {
     "grammar": chat(guided_grammar="start: (W \" \")* \".\"\nW: /[a-z]{1,8}/"),
     "structural tag": chat(response_format={"type": "structural_tag", "triggers": ["a"], "structures": [
         {"begin": "ab", "schema": {"enum": [1, 2]}, "end": "c"}]}, ignore_eos=True),
+    "structural tag of formats": chat(response_format={"type": "structural_tag", "format": {"type": "sequence", "elements": [
+        {"type": "repeat", "min": 2, "max": 4, "content": {"type": "regex", "pattern": "[a-z]{1,5} "}},
+        {"type": "triggered_tags", "triggers": ["a"], "excludes": ["e"], "tags": [
+            {"begin": "ab", "content": {"type": "json_schema", "json_schema": {"enum": [1, 2]}}, "end": "c"}]}]}}, ignore_eos=True),
     "forced call": chat(tools=TOOLS, tool_choice="required", max_tokens=200),
     "free calls": chat(tools=TOOLS, guided_regex=f"[a-c]{{3}}{CALL}({CALL})?", max_tokens=200),
     "strict calls": chat(tools=[{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER, "strict": True}}, TOOLS[1]],

@@ -54,6 +54,7 @@ OLLAMA = ("/api/chat", {"messages": SAID})
 GENERATE = ("/api/generate", {"prompt": "Hi"})
 NAMED = {"type": "function", "function": {"name": "f"}}
 TAGS = lambda s: {"type": "structural_tag", "triggers": ["<"], "structures": [{"begin": "<f>", "schema": s, "end": "</f>"}]}
+FORMAT = lambda s: {"type": "structural_tag", "format": {"type": "tag", "begin": "<f>", "content": {"type": "json_schema", "json_schema": s}, "end": "</f>"}}
 
 # where a schema stands: (front end, its fields, how the error names the field)
 PLACES = {
@@ -63,6 +64,7 @@ PLACES = {
     "guided_json, as text": (CHAT, lambda s: {"guided_json": json.dumps(s)}, "guided_json"),
     "structured_outputs.json": (CHAT, lambda s: {"structured_outputs": {"json": s}}, "structured_outputs.json"),
     "structural tag": (CHAT, lambda s: {"response_format": TAGS(s)}, "response_format"),
+    "structural tag of formats": (CHAT, lambda s: {"response_format": FORMAT(s)}, "response_format"),
     "structured_outputs.structural_tag": (TEXT, lambda s: {"structured_outputs": {"structural_tag": TAGS(s)}}, "structured_outputs.structural_tag"),
     "strict function": (CHAT, lambda s: {"tools": [function(s, strict=True)]}, "tools"),
     "required function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": "required"}, "tools"),

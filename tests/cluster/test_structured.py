@@ -158,6 +158,35 @@ class Combined(unittest.TestCase):
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn(words, reply.json()["error"]["message"])
 
+    def test_structural_tags_of_formats(self):
+        word = {"type": "regex", "pattern": "[a-z]{1,5}"}
+        value = {"type": "json_schema", "json_schema": {"enum": [1, "one"]}}
+        tag = {"type": "tag", "begin": "<f>", "content": value, "end": ["</f>", "/"]}
+        formats = {
+            '(1|"one")[.][a-z]{1,5}': {"type": "sequence", "elements": [value, {"type": "const_string", "value": "."}, word]},
+            '[a-z]{1,5}|1|"one"': {"type": "or", "elements": [word, value]},
+            '(?s:<t>((?!</t>|;).)*(</t>|;)(1|"one"))': {"type": "sequence", "elements": [
+                {"type": "tag", "begin": "<t>", "content": {"type": "any_text"}, "end": ["</t>", ";"]}, value]},
+            '<f>(1|"one")(</f>|/)(,<f>(1|"one")(</f>|/))*': {"type": "tags_with_separator", "tags": [tag], "separator": ",", "at_least_one": True},
+            '<f>(1|"one")(</f>|/)': {"type": "triggered_tags", "triggers": ["<"], "tags": [tag], "at_least_one": True, "stop_after_first": True},
+            '(ab){2,3}x?': {"type": "sequence", "elements": [{"type": "repeat", "min": 2, "max": 3, "content": {"type": "const_string", "value": "ab"}},
+                                                            {"type": "optional", "content": {"type": "const_string", "value": "x"}}]},
+        }
+        ended = set()
+        toward = {str(t): 4.0 for t in self.tokens_of(";")}
+        for regex, form in formats.items():
+            whole = {"type": "structural_tag", "format": form}
+            for seed in range(6):
+                field = {"response_format": whole} if seed % 2 else {"structured_outputs": {"structural_tag": json.dumps(whole)}}
+                choice = self.choices(**field, seed=seed, max_tokens=200, logit_bias=toward)[0]
+                if choice["finish_reason"] == "stop":
+                    ended.add(regex)
+                    self.assertTrue(re.fullmatch(regex, choice["text"]), (regex, choice))
+        self.assertEqual(ended, set(formats))
+        reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", "response_format": {"type": "structural_tag", "format": {
+            "type": "sequence", "elements": [word, {"type": "qwen_xml_parameter", "json_schema": {}}]}}})
+        self.assertEqual((reply.status, reply.json()["error"]["param"]), (400, "response_format.format.elements[1].type"), reply.body)
+
     def test_ends(self):
         regex = {"guided_regex": "ab{6}c?"}
         self.assertEqual(self.choices(**regex, stop=["bbb"])[0]["text"], "a")

@@ -1,0 +1,166 @@
+// Structural tags of vLLM's newer form: the texts that each format takes, and what is refused by its place.
+#include <gtest/gtest.h>
+
+#include "parsed_request.h"
+#include "tests/text/golden.h"
+#include "text/grammar.h"
+
+namespace baton::router {
+namespace {
+
+std::string Field(const std::string& format) {
+  return StrCat(R"("response_format":{"type":"structural_tag","format":)", format, "}");
+}
+
+class StructuralTag : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    tokenizer_ = Tokenizer::FromHfDirectory(StrCat(golden::kFolder, "gpt2"))->release();
+    compiler_ = GrammarCompiler::Make(*tokenizer_, {0}, tokenizer_->vocab_size())->release();
+  }
+  static void TearDownTestSuite() {
+    delete compiler_;
+    delete tokenizer_;
+  }
+  /// Whether `text` is a whole answer.
+  static bool Takes(const std::string& format, const std::string& text) {
+    const auto grammar = Chat(With(Field(format))).input.sampling.grammar;
+    if (!grammar) return false;
+    auto matcher = compiler_->Compile(grammar->kind, grammar->text);
+    if (!matcher.ok()) {
+      ADD_FAILURE() << format << "\n" << grammar->text << "\n" << matcher.status();
+      return false;
+    }
+    return (*matcher)->Consume(*tokenizer_->Encode(text, false)).ok() && (*matcher)->MayEnd();
+  }
+
+  static inline Tokenizer* tokenizer_;
+  static inline GrammarCompiler* compiler_;
+};
+
+struct Case {
+  std::string format;
+  std::vector<std::string> taken, refused;
+};
+
+const std::string kOneTag =
+    R"({"begin":"<f=a>","content":{"type":"json_schema","json_schema":{"enum":[1]}},"end":"</f>"})";
+const std::string kTwoTags = StrCat(
+    "[", kOneTag, R"(,{"type":"tag","begin":"<f=b>","content":{"type":"regex","pattern":"[a-z]+"},"end":"/f"}])");
+
+std::string Triggered(const std::string& more) {
+  return StrCat(R"({"type":"triggered_tags","triggers":["<f"],"tags":)", kTwoTags, more, "}");
+}
+
+TEST_F(StructuralTag, EveryFormatTakesTheTextsOfItsLanguage) {
+  const std::string word = R"({"type":"regex","pattern":"[a-z]+"})", x = R"({"type":"const_string","value":"x\"\n"})";
+  const std::string number = R"({"type":"json_schema","json_schema":{"enum":[1,22]}})";
+  const std::string think = R"({"type":"tag","begin":"<t>","content":{"type":"any_text"},"end":"</t>"})";
+  const Case cases[] = {
+      {x, {"x\"\n"}, {"", "x", "x\"\n "}},
+      {R"({"type":"regex","pattern":"a/b|\\/+\\d"})", {"a/b", "//7"}, {"a", "7", "a/b/7"}},
+      {number, {"1", "22"}, {"2", "a"}},
+      {R"({"type":"json_schema","json_schema":true,"style":"json","any_order":false})", {"[1]", "{}"}, {"x"}},
+      {R"({"type":"any_text"})", {"", "a\nb"}, {}},
+      {R"({"type":"any_text","excludes":["no","</"]})", {"", "n", "<b>"}, {"no", "a</b>", "piano"}},
+      {StrCat(R"({"type":"sequence","elements":[)", word, R"(,{"type":"const_string","value":"end"}]})"),
+       {"aend", "endend"},
+       {"end", "enden"}},
+      {StrCat(R"({"type":"sequence","elements":[)", think, ",", number, ",", word, "]}"),
+       {"<t>a<t></t>1a", "<t></t>22bb"},
+       {"<t></t>a", "1a", "<t></t></t>1a"}},
+      {StrCat(R"({"type":"or","elements":[)", word, ",", number, ",", think, "]}"),
+       {"ab", "22", "<t>1</t>"},
+       {"ab1", "<t>"}},
+      {StrCat(R"({"type":"sequence","elements":[{"type":"optional","content":)", word, "},", number, "]}"),
+       {"1", "aa22"},
+       {"a", "11"}},
+      {StrCat(R"({"type":"plus","content":)", number, "}"), {"1", "122"}, {"", "a"}},
+      {StrCat(R"({"type":"star","content":)", word, "}"), {"", "ab"}, {"1"}},
+      {StrCat(R"({"type":"repeat","min":2,"max":3,"content":)", number, "}"), {"11", "1221"}, {"1", "1111"}},
+      {R"({"type":"repeat","min":0,"max":-1,"content":{"type":"const_string","value":"ab"}})", {"", "ababab"}, {"aba"}},
+      {R"({"type":"tag","begin":"<a>","content":{"type":"any_text","excludes":["<a>"]},"end":["</a>","</b>"]})",
+       {"<a></a>", "<a>x</b>", "<a>aaa</a>"},
+       {"<a>x", "<a></a></a>", "<a><a></b>", "x"}},
+      {R"({"type":"tag","begin":"<a>","content":{"type":"any_text"},"end":""})", {"<a>", "<a>x"}, {"<b>"}},
+      {StrCat(R"({"type":"tag","begin":"","content":{"type":"sequence","elements":[)", word,
+              R"(,{"type":"any_text"}]},"end":"aa"})"),
+       {"b1aa", "baa aa"},
+       {"aab aa1"}},
+      {Triggered(""),
+       {"", "free < text", "<f=a>1</f>", "to<f=a>1</f> and <f=b>x/f.", "<f=b>f/f<f=b>f/f"},
+       {"<f", "a<f=a>2</f>", "<f=c>", "<f=b>1/f"}},
+      {Triggered(R"(,"at_least_one":true)"), {"<f=a>1</f>", "<f=b>a/f and <f=a>1</f>"}, {"", "a", "a<f=a>1</f>"}},
+      {Triggered(R"(,"stop_after_first":true)"), {"", "a", "a<f=a>1</f>"}, {"<f=a>1</f>a"}},
+      {Triggered(R"(,"stop_after_first":true,"at_least_one":true)"),
+       {"<f=a>1</f>", "<f=b>a/f"},
+       {"", "<f=a>1</f>a", "a<f=a>1</f>"}},
+      {Triggered(R"(,"excludes":["bad"])"),
+       {"", "ba", "ba<f=a>1</f>d", "<f=b>bad/f"},
+       {"bad", "a bad<f=a>1</f>", "<f=a>1</f>bad"}},
+      {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(""), R"(,"end":"]"})"),
+       {"[]", "[a<f=a>1</f>b]", "[a<f=b>x/f]"},
+       {"[", "[<f=a>1</f>", "[]]", "[a]<f=a>1</f>"}},
+      {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(R"(,"stop_after_first":true)"), R"(,"end":"]"})"),
+       {"[a]", "[a<f=a>1</f>]"},
+       {"[<f=a>1</f>b]"}},
+      {StrCat(R"({"type":"tags_with_separator","separator":", ","tags":)", kTwoTags, "}"),
+       {"", "<f=a>1</f>", "<f=a>1</f>, <f=b>ab/f, <f=b>c/f"},
+       {"<f=a>1</f>, ", " ", "<f=a>1</f><f=a>1</f>"}},
+      {StrCat(R"({"type":"tags_with_separator","separator":"","at_least_one":true,"tags":)", kTwoTags, "}"),
+       {"<f=a>1</f><f=a>1</f>"},
+       {""}},
+      {StrCat(R"({"type":"tags_with_separator","separator":",","stop_after_first":true,"tags":)", kTwoTags, "}"),
+       {"", "<f=b>a/f"},
+       {"<f=b>a/f,<f=b>a/f"}},
+  };
+  for (const auto& [format, taken, refused] : cases) {
+    for (const std::string& text : taken) EXPECT_TRUE(Takes(format, text)) << format << "\n" << text;
+    for (const std::string& text : refused) EXPECT_FALSE(Takes(format, text)) << format << "\n" << text;
+  }
+}
+
+TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
+  const std::string any = R"({"type":"any_text"})", path = "response_format.format";
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {"1", path, "object"},
+      {"{}", path + ".type", "string"},
+      {R"({"type":"xml"})", path + ".type", "\"xml\""},
+      {R"({"type":"qwen_xml_parameter","json_schema":{}})", path + ".type", "qwen_xml_parameter"},
+      {R"({"type":"grammar","grammar":"root ::= x"})", path + ".type", "grammar"},
+      {R"({"type":"const_string"})", path + ".value", "string"},
+      {R"({"type":"regex","pattern":1})", path + ".pattern", "string"},
+      {R"({"type":"json_schema"})", path + ".json_schema", "JSON Schema"},
+      {R"({"type":"json_schema","json_schema":false})", path + ".json_schema", "false"},
+      {R"({"type":"json_schema","json_schema":{},"style":"glm_xml"})", path + ".style", "glm_xml"},
+      {R"({"type":"json_schema","json_schema":{},"any_order":true})", path + ".any_order", "any_order"},
+      {R"({"type":"any_text","max_tokens":3})", path + ".max_tokens", "max_tokens"},
+      {R"({"type":"any_text","excludes":"a"})", path + ".excludes", "array"},
+      {R"({"type":"or","elements":[]})", path + ".elements", "array"},
+      {StrCat(R"({"type":"sequence","elements":[)", any, ",", any, "]}"), path + ".elements[0]", "last"},
+      {StrCat(R"({"type":"star","content":)", any, "}"), path + ".content", "last"},
+      {R"({"type":"repeat","min":2,"max":1,"content":{"type":"const_string","value":"a"}})", path + ".max", "min"},
+      {R"({"type":"repeat","min":-1,"max":1,"content":{}})", path + ".min", "10000"},
+      {R"({"type":"tag","begin":"a","end":"b"})", path + ".content", "format"},
+      {StrCat(R"({"type":"tag","begin":"a","end":[],"content":)", any, "}"), path + ".end", "array"},
+      {StrCat(R"({"type":"tag","begin":{"type":"token","token":1},"end":"","content":)", any, "}"), path + ".begin",
+       "token"},
+      {R"({"type":"triggered_tags","triggers":["x"],"tags":[]})", path + ".tags", "array"},
+      {StrCat(R"({"type":"triggered_tags","triggers":[],"tags":)", kTwoTags, "}"), path + ".triggers", "array"},
+      {StrCat(R"({"type":"triggered_tags","triggers":["<g"],"tags":)", kTwoTags, "}"), path + ".triggers[0]", "<g"},
+      {StrCat(R"({"type":"triggered_tags","triggers":["<f=b"],"tags":)", kTwoTags, "}"), path, "<f=a>"},
+      {StrCat(R"({"type":"triggered_tags","triggers":["<f","y"],"tags":)", kTwoTags, "}"), path + ".triggers[1]", "y"},
+      {StrCat(R"({"type":"tags_with_separator","tags":)", kTwoTags, "}"), path + ".separator", "string"},
+      {StrCat(R"({"type":"sequence","elements":[{"type":"or","elements":[{"type":"token","token":1}]},)", any, "]}"),
+       path + ".elements[0].elements[0].type", "token"},
+  };
+  for (const auto& [format, param, word] : cases) {
+    const ApiError error = ChatError(With(Field(format)));
+    EXPECT_EQ(error.http_status, 400) << format;
+    EXPECT_EQ(error.param, param) << format << "\n" << error.message;
+    EXPECT_NE(error.message.find(word), std::string::npos) << format << "\n" << error.message;
+  }
+}
+
+}  // namespace
+}  // namespace baton::router
