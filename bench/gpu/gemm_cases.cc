@@ -60,8 +60,9 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
           launch, check};
 }
 
+/// `expanded`: the weight becomes bf16 in memory first, as for many rows; then `wgmma` or mma.sync.
 template <WeightFormat kFormat>
-KernelCase QuantCase(int m, int n, int k, int group) {
+KernelCase QuantCase(int m, int n, int k, int group, bool expanded = false, bool wgmma = false) {
   const auto weight = RandomCodes(kFormat, n, k, group, 0.5f);
   auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 3));
   const auto layout = cuda::LayOutQuantized(*weight);
@@ -69,7 +70,15 @@ KernelCase QuantCase(int m, int n, int k, int group) {
   auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
   auto dx = std::make_shared<DeviceArray<bf16>>(*x),
        out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  const int padded = (n + cuda::kGemmPadN - 1) / cuda::kGemmPadN * cuda::kGemmPadN;
+  auto rows = std::make_shared<DeviceArray<bf16>>(expanded ? static_cast<size_t>(padded) * k : 1);
   auto launch = [=](gpu::Stream& stream) {
+    if (expanded) {
+      cuda::LaunchDequantize<kFormat>(stream, {words->data(), meta->data(), rows->data(), 0, padded, n, k, group});
+      const cuda::GemmParams<bf16> p{dx->data(), rows->data(), nullptr, out->data(), k, k, n, m, n, k};
+      if (wgmma) return cuda::LaunchWgmmaGemm(stream, p, gpu::CurrentDevice().multiprocessors, false);
+      return cuda::LaunchGemm(stream, p, false);
+    }
     cuda::LaunchQuantGemm<kFormat>(stream,
                                    cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr,
                                                                out->data(), k, n, m, n, k, group},
@@ -104,6 +113,9 @@ std::vector<CaseMaker> GemmCases(const Sizes& s) {
   for (int m : s.tiny ? std::vector<int>{20} : std::vector<int>{32, 2048})
     for (const int group : {128, k})
       cases.push_back({"gemm_fp8a16", [=] { return QuantCase<WeightFormat::kE4m3>(m, n, k, group); }});
+  for (const bool wgmma : {false, true})
+    cases.push_back({wgmma ? "gemm_fp8_to_bf16_wgmma" : "gemm_fp8_to_bf16",
+                     [=] { return QuantCase<WeightFormat::kE4m3>(s(2048, 130), n, k, 128, true, wgmma); }});
   return cases;
 }
 

@@ -70,6 +70,21 @@ void RunQuantGemm(gpu::Stream& stream, WeightFormat format, const cuda::QuantGem
   BATON_CHECK(false, "a weight in bf16 has no codes");
 }
 
+void RunDequantize(gpu::Stream& stream, WeightFormat format, const cuda::DequantizeParams& p) {
+  switch (format) {
+    case WeightFormat::kBf16: break;
+    case WeightFormat::kInt8: return cuda::LaunchDequantize<WeightFormat::kInt8>(stream, p);
+    case WeightFormat::kInt4: return cuda::LaunchDequantize<WeightFormat::kInt4>(stream, p);
+    case WeightFormat::kE4m3: return cuda::LaunchDequantize<WeightFormat::kE4m3>(stream, p);
+  }
+  BATON_CHECK(false, "a weight in bf16 has no codes");
+}
+
+int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+size_t ExpandedBytes(int64_t outputs, int64_t k) {
+  return static_cast<size_t>(outputs * RoundUp(k, cuda::kGemmPadK)) * sizeof(bf16);
+}
 /// fn(const Out*) with the element type of `out`.
 template <typename Fn>
 void WithOutput(const Tensor& out, Fn&& fn) {
@@ -86,6 +101,9 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
   if (!weight.inputs.empty()) ordered_inputs_ = std::max<int64_t>(ordered_inputs_, weight.k);
+  expanded_bytes_ =
+      std::max(expanded_bytes_,
+               ExpandedBytes(std::min(RoundUp(weight.n, cuda::kGemmPadN), ExpandedOutputs(weight.k)), weight.k));
   return PackedWeight::Make(stream_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
@@ -93,6 +111,36 @@ absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor
 }
 
 // ---- linear layers
+
+// Outputs of k inputs that are in bf16 at a time: whole tiles, at least one.
+int64_t CudaOps::ExpandedOutputs(int64_t k) const {
+  return std::max<int64_t>(1, static_cast<int64_t>(work_bytes_ / 4 / ExpandedBytes(cuda::kGemmPadN, k))) *
+         cuda::kGemmPadN;
+}
+
+template <typename Out>
+void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
+  if (!deterministic_ && cuda::WgmmaSuits(device_.architecture, p.m))
+    cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, overlapped);
+  else
+    cuda::LaunchGemm(stream_, p, overlapped);
+}
+
+// As many outputs at a time as there is room for. A dense GEMM that may begin before its weight is written is none:
+// nothing here overlaps.
+template <typename Out>
+void CudaOps::LinearOfExpanded(const PackedWeight& w, const cuda::QuantGemmParams<Out>& p) {
+  const int padded = Int(RoundUp(p.n, cuda::kGemmPadN)), most = Int(std::min<int64_t>(padded, ExpandedOutputs(p.k)));
+  const int64_t stride = RoundUp(p.k, cuda::kGemmPadK);
+  bf16* const rows = expanded_.Room<bf16>(static_cast<size_t>(most) * static_cast<size_t>(stride));
+  for (int first = 0; first < padded; first += most) {
+    const int outputs = std::min(most, padded - first);
+    RunDequantize(stream_, w.format(), {p.w, p.meta, rows, first, outputs, p.n, p.k, p.group});
+    DenseLinear(cuda::GemmParams<Out>{p.x, rows, p.bias != nullptr ? p.bias + first : nullptr, p.out + first,
+                                      p.x_stride, stride, p.out_stride, p.m, std::min(outputs, p.n - first), p.k},
+                false);
+  }
+}
 
 void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
   const PackedWeight& w = Packed(weight);
@@ -117,7 +165,7 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
       const cuda::QuantGemmParams<Out> p{
           rows,     static_cast<const px::U128*>(w.data()), w.meta(), w.bias(), to, row_stride, out.row_stride, m, n, k,
           w.group()};
-      return RunQuantGemm(stream_, w.format(), p);
+      return m >= kExpandRows ? LinearOfExpanded(w, p) : RunQuantGemm(stream_, w.format(), p);
     }
     const cuda::GemmParams<Out> p{Row<const bf16>(x),
                                   static_cast<const bf16*>(w.data()),
@@ -129,10 +177,7 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
                                   m,
                                   n,
                                   k};
-    if (!deterministic_ && cuda::WgmmaSuits(device_.architecture, m))
-      cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, kOverlapped);
-    else
-      cuda::LaunchGemm(stream_, p, kOverlapped);
+    DenseLinear(p, kOverlapped);
   });
 }
 

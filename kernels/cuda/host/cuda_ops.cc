@@ -21,6 +21,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       partial_ml_(stream_),
       sample_(stream_),
       ordered_(stream_),
+      expanded_(stream_),
       ones_(std::move(ones)) {
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);

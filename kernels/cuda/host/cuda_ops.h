@@ -14,8 +14,9 @@ struct CudaOpsConfig {
   DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
   /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
   bool deterministic = true;
-  /// Device memory for partial results of attention, and for sampling, each; what needs more is done in several
-  /// launches. One sequence's KV head and one row's vocabulary always fit.
+  /// Device memory for partial results of attention, and for sampling, each, and a quarter of it for the outputs of a
+  /// weight in codes that are made bf16 for many rows; what needs more is done in several launches. One sequence's KV
+  /// head, one row's vocabulary and 128 outputs always fit.
   size_t work_bytes = size_t{256} << 20;
 #if !defined(__CUDACC__)
   simt::Policy policy;  ///< of the emulator

@@ -88,6 +88,8 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
     BATON_RETURN_IF_ERROR(ordered_.Reserve(static_cast<size_t>(limits.rows * ordered_inputs_) * sizeof(bf16),
                                            "inputs in the order of a weight's"));
   }
+  if (expanded_bytes_ > 0 && limits.rows >= kExpandRows)
+    BATON_RETURN_IF_ERROR(expanded_.Reserve(expanded_bytes_, "outputs of a weight in codes, in bf16"));
   limits_ = limits;
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
 #include "kernels/cuda/instances/instance_lists.h"
+#include "kernels/cuda/linear/dequantize.cuh"
 #include "kernels/cuda/linear/gemm.cuh"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 

@@ -24,6 +24,9 @@
 #define BATON_GEMM_INSTANCES(declare)                                                                      \
   declare void LaunchGemm(gpu::Stream&, const GemmParams<px::bf16>&, bool);                                \
   declare void LaunchGemm(gpu::Stream&, const GemmParams<float>&, bool);                                   \
+  declare void LaunchDequantize<WeightFormat::kInt4>(gpu::Stream&, const DequantizeParams&);               \
+  declare void LaunchDequantize<WeightFormat::kInt8>(gpu::Stream&, const DequantizeParams&);               \
+  declare void LaunchDequantize<WeightFormat::kE4m3>(gpu::Stream&, const DequantizeParams&);               \
   declare void LaunchQuantGemm<WeightFormat::kInt4>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
   declare void LaunchQuantGemm<WeightFormat::kInt4>(gpu::Stream&, const QuantGemmParams<float>&, bool);    \
   declare void LaunchQuantGemm<WeightFormat::kInt8>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \

@@ -9,6 +9,7 @@
 #include "kernels/cuda/kv/copy_blocks.cuh"
 #include "kernels/cuda/kv/kv_gather.cuh"
 #include "kernels/cuda/kv/kv_scatter.cuh"
+#include "kernels/cuda/linear/dequantize.cuh"
 #include "kernels/cuda/linear/gemm.cuh"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/cuda/linear/gemm_wgmma.cuh"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
 
@@ -143,6 +144,37 @@ TEST_P(FusedLinearContract, InputsInAnOrderOfTheirOwnMultiplyTheirColumns) {
       if (slow_) ExpectSame(got, want, "M " + std::to_string(m));
       for (int r = 0; r < m; ++r)
         for (int c = 0; c < n; ++c) ASSERT_NEAR(got.At(r, c), want.At(r, c), 1e-3) << "row " << r << " output " << c;
+    }
+  }
+}
+
+// A GPU makes bf16 of codes that many rows multiply, a part of the outputs at a time where memory is short.
+TEST(QuantizedLinear, OfManyRowsOnAGpuHasTheBitsOfFewInWhateverParts) {
+  constexpr int kN = 300, kK = 72, kRows = 512;
+  std::mt19937 rng(5);
+  SharedVector<float> bias(kN);
+  for (float& b : bias) b = std::normal_distribution<float>()(rng);
+  HostTensor x(DType::kBF16, kRows, kK);
+  x.Fill(rng);
+  for (const QuantizedWeight& w : {Draw(4, kN, kK, kK, rng), DrawFloat8(kN, kK, kK, rng)}) {
+    std::vector<uint16_t> rows = DequantizedBf16(w);
+    for (const bool deterministic : {true, false}) {
+      auto roomy = *MakeCudaOps({.deterministic = deterministic}),
+           narrow = *MakeCudaOps({.deterministic = deterministic, .work_bytes = 1});
+      const auto run = [&](Ops& ops, const PackedLinear& weight, int m) {
+        HostTensor out(DType::kF32, m, kN);
+        ops.Linear(x.view().Rows(0, m), weight, out.view());
+        ops.Sync();
+        return out;
+      };
+      const HostTensor want =
+          run(*roomy, **roomy->Pack(Tensor(rows.data(), DType::kBF16, {kN, kK}), bias.data()), kRows);
+      for (Ops* ops : {roomy.get(), narrow.get()}) {
+        const auto packed = *ops->PackQuantized(w, bias.data());
+        const HostTensor got = run(*ops, *packed, kRows), few = run(*ops, *packed, 8);
+        for (int r = 0; r < kRows; ++r) ASSERT_EQ(got.Row(r), want.Row(r)) << w.bits << " bits, row " << r;
+        for (int r = 0; r < 8 && deterministic; ++r) ASSERT_EQ(got.Row(r), few.Row(r)) << w.bits << " bits, row " << r;
+      }
     }
   }
 }

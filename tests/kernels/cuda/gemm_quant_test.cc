@@ -1,4 +1,5 @@
 // Quantized GEMM: equals a double sum over bf16((q − zero) · scale), for every format and grouping.
+#include "kernels/cuda/linear/dequantize.cuh"
 #include "kernels/cuda/linear/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/random_codes.h"
@@ -91,6 +92,37 @@ TEST(CudaQuantGemm, AnyShape) {
     CheckDrawn<WeightFormat::kInt8>(draw);
     CheckDrawn<WeightFormat::kE4m3>(draw);
   });
+}
+
+// Any box of outputs, with zeroes beyond the weight's outputs and inputs.
+template <WeightFormat kFormat>
+void CheckDequantized(int n, int k, int group, int first, int outputs) {
+  Data data(static_cast<unsigned>(n + k));
+  const kernels::QuantizedWeight weight = RandomCodes(kFormat, n, k, group, data);
+  const std::vector<uint16_t> dense = kernels::DequantizedBf16(weight);
+  const auto layout = cuda::LayOutQuantized(weight);
+  const Array<px::U128> words(layout.words);
+  const Array<cuda::QuantMeta> meta(layout.meta);
+  const int stride = cuda::QuantSteps(k) * cuda::kGemmStepK;
+  const Array<px::bf16> out(static_cast<size_t>(outputs) * stride);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        std::fill_n(out.data(), out.size(), Nan<px::bf16>());
+        cuda::LaunchDequantize<kFormat>(stream, {words.data(), meta.data(), out.data(), first, outputs, n, k, group});
+      },
+      [&](const std::string& policy) {
+        for (int c = 0; c < outputs; ++c)
+          for (int i = 0; i < stride; ++i) {
+            const float want = first + c < n && i < k ? FloatOfBf16(dense[(first + c) * k + i]) : 0.0f;
+            ASSERT_EQ(px::ToFloat(out[c * stride + i]), want) << policy << " output " << first + c << " input " << i;
+          }
+      });
+}
+TEST(CudaQuantGemm, ItsWeightsAsBf16AreTheDequantizedOnes) {
+  CheckDequantized<WeightFormat::kInt4>(40, 160, 32, 0, 128);
+  CheckDequantized<WeightFormat::kInt8>(70, 200, 200, 32, 64);
+  CheckDequantized<WeightFormat::kE4m3>(150, 256, 128, 128, 128);
+  CheckDequantized<WeightFormat::kE4m3>(33, 72, 72, 0, 48);
 }
 
 #if !defined(__CUDACC__)
