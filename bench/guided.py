@@ -2,10 +2,11 @@
 """What structured outputs cost and whether they hold, with default flags, everything in turn in one run, on the demo model:
   - time per token of a full batch without a grammar, with one for half of it, and for all of it (regular expression, JSON Schema),
   - how much later the first token of a 10 KB schema comes that nobody has sent before,
-  - how far the gaps between other requests' tokens grow at p99 beside a tenant who sends grammars that are costly or wrong,
+  - how far the gaps between other requests' tokens grow at p99 beside a tenant who sends grammars that are costly or wrong, and beside one
+    who sends regular expressions that compile soon and are costly at each token,
   - and on a small model with random weights, handed over: how many answers over 100 schemas end, and whether all of these are valid by the
     library jsonschema.
-By hand: guided.py [--rounds 5] [--batch 32] [--tokens 64] [--answers 1000] [--prefill-decode] [--json FILE]."""
+By hand: guided.py [--rounds 5] [--batch 32] [--tokens 64] [--answers 1000] [--prefill-decode] [--only PART] [--json FILE]."""
 import argparse
 import importlib.util
 import itertools
@@ -80,6 +81,11 @@ def hostile(r):
                      {"guided_json": {"$ref": "#"}}, {"guided_grammar": "start: " + "(" * 3000 + '"a"' + ")" * 3000}])
 
 
+def hostile_while_drawn(r):
+    n = r.randrange(10**6)
+    return {"guided_regex": r.choice([".*(a|b).{1,200}c.{1,200}d", "([ab]|.*x.{1,100}){1,50}c.{1,200}d", "(.*[aeiou].{1,150}){1,3}z"]) + str(n), "max_tokens": 100, "seed": n}
+
+
 def tenant(c, bodies, begin, stop, seen):
     """One client of the tenant, a process of its own: what it does must not delay who reads the streams. Its bodies are ready before the streams begin."""
     begin.wait()
@@ -93,12 +99,12 @@ def tenant(c, bodies, begin, stop, seen):
 
 
 def gaps(c, model, tokens, beside, seed):
-    """All gaps between tokens of four streams, in seconds; and the seconds of each refusal of the tenant beside them."""
+    """All gaps between tokens of four streams, in seconds; and the seconds of each refusal of the tenant beside them. `beside` draws what it sends."""
     processes = multiprocessing.get_context("fork")
     begin, stop, seen, clients = processes.Event(), processes.Event(), processes.Queue(), []
     for n in range(2 if beside else 0):
         r = random.Random(seed * 10 + n)
-        bodies = [json.dumps({"model": model, "prompt": "x", "max_tokens": 4, **hostile(r)}).encode() for _ in range(100)]
+        bodies = [json.dumps({"model": model, "prompt": "x", "max_tokens": 4, **beside(r)}).encode() for _ in range(100)]
         clients.append(processes.Process(target=tenant, args=(c, bodies, begin, stop, seen)))
     for client in clients:
         client.start()
@@ -112,16 +118,20 @@ def gaps(c, model, tokens, beside, seed):
     return [gap for s in streams for gap in s.gaps[1:]], [seconds for status, seconds in got if status != 200]
 
 
-def neighbours(c, model, o):
+def neighbours(c, model, o, tenant_sends=hostile):
     alone, beside, refusals = [], [], []
     for r in range(o.rounds):
         for quiet in ((True, False) if r % 2 else (False, True)):
-            seen, refused = gaps(c, model, 4 * o.tokens, not quiet, r)
+            seen, refused = gaps(c, model, 4 * o.tokens, None if quiet else tenant_sends, r)
             (alone if quiet else beside).extend(seen)
             refusals += refused
     ms = {"alone": round(1000 * p(alone, 0.99), 1), "beside": round(1000 * p(beside, 0.99), 1)}
     return {"gap_p99_ms": ms, "grows_by_ms": round(ms["beside"] - ms["alone"], 1), "refusals": len(refusals),
-            "refusal_s": {"p50": round(p(refusals, 0.5), 2), "max": round(max(refusals), 2)}}
+            "refusal_s": {"p50": round(p(refusals, 0.5), 2), "max": round(max(refusals), 2)} if refusals else None}
+
+
+def neighbours_while_drawn(c, model, o):
+    return neighbours(c, model, o, hostile_while_drawn)
 
 
 def answers(o):
@@ -148,6 +158,9 @@ def answer_all(c, model, asked, o):
     return {"answers": len(got), "ended": sum(x is not None for x in got), "valid": sum(bool(x and x[0]) for x in got)}
 
 
+PARTS = {"batch": batches, "first_mask": first_masks, "neighbours": neighbours, "neighbours_while_drawn": neighbours_while_drawn}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="0: only whether answers hold")
@@ -155,21 +168,26 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--answers", type=int, default=1000)
     parser.add_argument("--prefill-decode", action="store_true", help="one worker of each instead of one that does both")
+    parser.add_argument("--only", choices=[*PARTS, "share_valid"], help="this part alone")
     parser.add_argument("--json", help="where the figures go")
     o = parser.parse_args()
-    if importlib.util.find_spec("jsonschema") is None:
+    if o.only in (None, "share_valid") and importlib.util.find_spec("jsonschema") is None:
         sys.exit("guided.py wants the library jsonschema (pip install jsonschema)")
     figures = {}
     with Cluster(SMOLLM2, ["--prefill", 1, "--decode", 1] if o.prefill_decode else [], dummy=False) as c:
         model = c.get("/v1/models").json()["data"][0]["id"]
-        for name, part in (("batch", batches), ("first_mask", first_masks), ("neighbours", neighbours)) if o.rounds else ():
+        for name, part in PARTS.items() if o.rounds else ():
+            if o.only not in (None, name):
+                continue
             figures[name] = part(c, model, o)
             print(name, json.dumps(figures[name]), flush=True)
-    figures["share_valid"] = answers(o)
-    print("share_valid", json.dumps(figures["share_valid"]), flush=True)
+    if o.only in (None, "share_valid"):
+        figures["share_valid"] = answers(o)
+        print("share_valid", json.dumps(figures["share_valid"]), flush=True)
     if o.json:
         pathlib.Path(o.json).write_text(json.dumps(figures, indent=1) + "\n")
-    sys.exit(figures["share_valid"]["valid"] != figures["share_valid"]["ended"])
+    held = figures.get("share_valid")
+    sys.exit(bool(held and held["valid"] != held["ended"]))
 
 
 if __name__ == "__main__":
