@@ -45,7 +45,14 @@ def many_headers(count):
 
 AUTH = b"Authorization: Bearer sk-guessed\r\n"
 SETTINGS = PREFACE + h2(4, 0, 0)
-RESETS = SETTINGS + b"".join(h2(1, 5, 2 * i + 1, b"\x82\x86\x84\x41\x01a") + h2(3, 0, 2 * i + 1, b"\0\0\0\x08") for i in range(100))
+
+
+def resets(headers):
+    return SETTINGS + b"".join(h2(1, 5, n, headers) + h2(3, 0, n, b"\0\0\0\x08") for n in range(1, 201, 2))
+
+
+# POST, http, :path /a, :authority a, te, content-type
+CALL = b"\x83\x86\x04\x02/a\x01\x01a\0\x02te\x08trailers\x0f\x10\x10application/grpc"
 # name -> (port, bytes, whether the connection is held open)
 ATTACKS = {
     "connects and says nothing": ("http", b"", True),
@@ -59,7 +66,8 @@ ATTACKS = {
     "noise to HTTP": ("http", bytes(random.Random(1).randbytes(4096)), False),
     "connects to gRPC and says nothing": ("grpc", b"", True),
     "a gRPC connection that is held": ("grpc", SETTINGS, True),
-    "rapid resets": ("grpc", RESETS, False),
+    "rapid resets": ("grpc", resets(CALL), False),
+    "rapid resets of what is no call": ("grpc", resets(b"\x82\x86\x84\x41\x01a"), False),
     "SETTINGS without end": ("grpc", SETTINGS + h2(4, 0, 0) * 500, False),
     "PINGs without end": ("grpc", SETTINGS + h2(6, 0, 0, b"12345678") * 500, False),
     "noise to gRPC": ("grpc", bytes(random.Random(2).randbytes(4096)), False),

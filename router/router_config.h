@@ -228,12 +228,13 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field(
       "max-connections-per-address", c.max_connections_per_address, "",
       "of these from one client address (IPv6: one /64); 0 = half of them and no more than are free, and no limit for "
-      "clients on this machine",
+      "127.0.0.1 and ::1",
       Range(0, 1 << 20));
-  field("max-new-grpc-connections", c.max_new_grpc_connections, "a second",
-        "new connections on the gRPC port from one client address (IPv6: one /64); 0 = no limit; none for clients on "
-        "this machine unless --max-connections-per-address is given",
-        Range(0, 1 << 20));
+  field(
+      "max-new-grpc-connections", c.max_new_grpc_connections, "a second",
+      "new connections on the gRPC port from one client address (IPv6: one /64), half of it at once that ask nothing; "
+      "0 = no limit; none for 127.0.0.1 and ::1 unless --max-connections-per-address is given",
+      Range(0, 1 << 20));
   field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
         Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",

@@ -31,6 +31,8 @@ constexpr Duration kSweepPause = std::chrono::milliseconds(20);
 constexpr int kNoDescriptorPauseMs = 10;
 constexpr size_t kMostKnown = 1024;
 constexpr int kMostMetadataBytes = 16 << 10;
+constexpr const char* kVainTries = "vain-tries-per-address";
+constexpr double kTryOfACall = 0.05;
 
 /// 0: it is closed.
 uint64_t InodeOf(int fd) {
@@ -127,13 +129,12 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
       const Endpoint end = Plain(peer);
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
       taken_[end] = {fd, InodeOf(fd), ++number_};
+      if (Limited(from)) vain_.Count(from);
       if (options_.greeted_stay) not_greeted_[number_] = end;
     }
   }
   if (full != nullptr) {
-    options_.refused(full);  // who sees the end of the connection finds it counted
-    const std::string host = from.to_string();
-    if (lines_.May(host)) LogWarning("{} port: a connection of {} is refused ({})", options_.port, host, full);
+    Refuse(from, full);
     close(fd);
     return;
   }
@@ -145,9 +146,25 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
   to_->HandleNewConnection(&connection);
 }
 
+/// Before its end: who sees that finds it counted.
+void GrpcAcceptor::Refuse(const boost::asio::ip::address& from, const char* why) {
+  options_.refused(why);
+  const std::string host = from.to_string();
+  std::unique_lock lock(mutex_);
+  const bool line = lines_.May(host);
+  lock.unlock();
+  if (line) LogWarning("{} port: a connection of {} is refused ({})", options_.port, host, why);
+}
+
+bool GrpcAcceptor::Limited(const boost::asio::ip::address& from) const {
+  return options_.limits.loopback_too || !IsThisMachine(from);
+}
+
 const char* GrpcAcceptor::Enter(const boost::asio::ip::address& from) {
-  const bool limited = (options_.limits.loopback_too || !from.is_loopback()) && !known_.contains(from);
-  if (limited && !strangers_.May(from)) return "new-connections-per-address";
+  if (Limited(from) && !known_.contains(from)) {
+    if (!vain_.May(from)) return kVainTries;
+    if (!strangers_.May(from)) return "new-connections-per-address";
+  }
   const char* full = shares_.Enter(from);
   if (full != nullptr) {
     Sweep();
@@ -174,20 +191,24 @@ bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
   for (const auto& [number, end] : not_greeted_) {
     if (!of_all && CountedAs(end.address()) != from) continue;
     const auto one = taken_.find(end);
-    // gRPC may close its descriptor at any moment; ours holds the socket while we look at which one it is.
-    const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);
-    if (held >= 0 && InodeOf(held) == one->second.inode) {
-      shutdown(held, SHUT_RDWR);
-      options_.refused("for-another");
-    }
-    if (held >= 0) close(held);
+    if (End(one)) options_.refused("for-another");
     Forget(one);
     return true;
   }
   return false;
 }
 
-void GrpcAcceptor::Forget(std::map<Endpoint, Taken>::iterator one) {
+/// False: it has ended already.
+bool GrpcAcceptor::End(Connections::iterator one) {
+  // gRPC may close its descriptor at any moment; ours holds the socket while we look at which one it is.
+  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);
+  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
+  if (open) shutdown(held, SHUT_RDWR);
+  if (held >= 0) close(held);
+  return open;
+}
+
+void GrpcAcceptor::Forget(Connections::iterator one) {
   not_greeted_.erase(one->second.number);
   shares_.Leave(CountedAs(one->first.address()));
   taken_.erase(one);
@@ -199,10 +220,38 @@ void GrpcAcceptor::Greeted(std::string_view peer) {
   const auto one = taken_.find(end);
   if (one == taken_.end() || one->second.greeted) return;
   one->second.greeted = true;
+  SetUseful(one);
   not_greeted_.erase(one->second.number);
   known_[CountedAs(end.address())] = one->second.number;
   if (known_.size() > kMostKnown)
     known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second; }));
+}
+
+void GrpcAcceptor::Useful(std::string_view peer) {
+  const Endpoint end = PeerOf(peer);
+  std::lock_guard lock(mutex_);
+  if (const auto one = taken_.find(end); one != taken_.end()) SetUseful(one);
+}
+
+void GrpcAcceptor::SetUseful(Connections::iterator one) {
+  if (std::exchange(one->second.useful, true)) return;
+  vain_.TakeBack(CountedAs(one->first.address()));
+}
+
+void GrpcAcceptor::Abandoned(std::string_view peer, bool asked) {
+  const Endpoint end = PeerOf(peer);
+  const boost::asio::ip::address from = CountedAs(end.address());
+  if (!Limited(from)) return;
+  {
+    std::lock_guard lock(mutex_);
+    const auto one = taken_.find(end);
+    if (asked && one != taken_.end() && one->second.useful) return;
+    vain_.Count(from, kTryOfACall);
+    if (vain_.May(from) || one == taken_.end() || one->second.greeted || std::exchange(one->second.ended, true)) return;
+  }
+  Refuse(from, kVainTries);
+  std::lock_guard lock(mutex_);
+  if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
 }
 
 Endpoint PeerOf(std::string_view grpc_name) {

@@ -22,6 +22,7 @@
 #include "common/net/idle_times.h"
 #include "common/net/socket_address.h"
 #include "common/net/strangers.h"
+#include "common/net/vain_tries.h"
 
 namespace baton::net {
 
@@ -32,11 +33,15 @@ class GrpcAcceptor {
     std::string port, flags;  ///< for people: "grpc", "--host, --grpc-port"
     ConnectionLimits limits;
     int32_t new_per_second = 0;  ///< connections of one address; 0: no limit. Clients on this machine as in `limits`.
+    /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful, and so are twenty calls that
+    /// are given up before their answers. Whoever has none left gets no new connection, and a connection on which he
+    /// gives up a call then is ended.
+    int32_t vain_tries = 0;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
     bool greeted_stay = false;
-    /// On the thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "for-another": it was taken
-    /// and lost its place.
+    /// On any thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "vain-tries-per-address", or
+    /// "for-another": it was taken and lost its place.
     std::function<void(const char* why)> refused;
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
@@ -52,6 +57,11 @@ class GrpcAcceptor {
   void Stop();
   /// The connection of `peer` (grpc::ServerContext::peer) is of one who has proved himself. Cheap, for every call.
   void Greeted(std::string_view peer);
+  /// The connection of `peer` carries a call of one who may call: it was no try in vain. Cheap, for every call.
+  void Useful(std::string_view peer);
+  /// A call of `peer` was given up before its answer; `asked`: its message had come. Where it may ask that is its
+  /// right.
+  void Abandoned(std::string_view peer, bool asked);
 
  private:
   using Endpoint = boost::asio::ip::tcp::endpoint;
@@ -59,16 +69,22 @@ class GrpcAcceptor {
     int fd = -1;
     uint64_t inode = 0;   ///< of the socket
     uint64_t number = 0;  ///< in the order of coming
-    bool greeted = false;
+    bool greeted = false, useful = false;
+    bool ended = false;  ///< by us
   };
+  using Connections = std::map<Endpoint, Taken>;  ///< by the peer's end
   GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
   void Run();
   void Take(int fd, const Endpoint& peer);
+  void Refuse(const boost::asio::ip::address& from, const char* why);
+  bool Limited(const boost::asio::ip::address& from) const;
   // With mutex_ held:
   const char* Enter(const boost::asio::ip::address& from);
   void Sweep();
   bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
-  void Forget(std::map<Endpoint, Taken>::iterator one);
+  void SetUseful(Connections::iterator one);
+  bool End(Connections::iterator one);
+  void Forget(Connections::iterator one);
 
   const Options options_;
   const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_;
@@ -79,12 +95,13 @@ class GrpcAcceptor {
   std::thread thread_;
   // The thread's:
   Strangers strangers_{options_.new_per_second, clock_};
-  LimitedLines lines_{clock_};
   ConnectionShares shares_;
   TimePoint swept_{};
   uint64_t number_ = 0;
-  std::mutex mutex_;                                    // guards what follows
-  std::map<Endpoint, Taken> taken_;                     ///< by the peer's end
+  std::mutex mutex_;  // guards what follows
+  LimitedLines lines_{clock_};
+  VainTries vain_{options_.vain_tries, clock_};
+  Connections taken_;
   std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };

@@ -15,10 +15,14 @@ address CountedAs(const address& from) {
   return boost::asio::ip::address_v6(bytes);
 }
 
+bool IsThisMachine(const address& from) {
+  return from == boost::asio::ip::address_v4::loopback() || from == boost::asio::ip::address_v6::loopback();
+}
+
 const char* ConnectionShares::Enter(const address& from) {
   std::lock_guard lock(mutex_);
   if (all_ >= limits_.most) return "max-connections";
-  if (limits_.per_address > 0 && (limits_.loopback_too || !from.is_loopback())) {
+  if (limits_.per_address > 0 && (limits_.loopback_too || !IsThisMachine(from))) {
     const auto at = by_address_.find(from);
     const int32_t most =
         limits_.leaves_others ? std::min(limits_.per_address, limits_.most - all_) : limits_.per_address;

@@ -12,8 +12,11 @@ struct ConnectionLimits {
   int32_t most = 20000;
   int32_t per_address = 0;     ///< an IPv6 /64 is one address; 0: no limit
   bool leaves_others = false;  ///< and of an address no more than are free: k addresses leave 1/2^k of all
-  bool loopback_too = false;   ///< `per_address` holds for clients on this machine, of whom a proxy is one
+  bool loopback_too = false;   ///< `per_address` holds for 127.0.0.1 and ::1, too, from which a proxy here dials
 };
+
+/// 127.0.0.1 or ::1: what dials on this machine, a proxy for one, unless it is told to bind another address.
+bool IsThisMachine(const boost::asio::ip::address& from);
 
 /// Whose connections count together: an IPv6 client has a /64 to itself.
 boost::asio::ip::address CountedAs(const boost::asio::ip::address& from);

@@ -1,12 +1,14 @@
 #include "router/grpc/grpc_server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "common/grpc/abandoned_calls.h"
 #include "common/grpc/acceptor.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
@@ -25,6 +27,9 @@ std::string Metadata(const grpc::CallbackServerContext& context, const char* key
   return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
+/// `new_per_second` is meant for connections that ask something: of others half as many come at once.
+int32_t VainTriesOf(int32_t new_per_second) { return (new_per_second + 1) / 2; }
+
 std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   const auto deadline = context.deadline();
   if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
@@ -35,6 +40,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
  public:
   GenerationApi(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
       : pool_(pool), service_(service), keys_(keys), ids_(ids), version_(std::move(version)) {}
+  /// Before the server starts.
+  void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
@@ -53,6 +60,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (!keys_.Allows(Metadata(*context, "authorization"))) return refuse(Unauthorized());
     auto decoded = DecodeGenerate(*request);
     if (auto* error = std::get_if<ApiError>(&decoded)) return refuse(*error);
+    acceptor_->Useful(context->peer());
     RequestInput input = std::get<RequestInput>(std::move(decoded));
     input.request_id = ids_.OnceOnly(options.public_id);
     input.account = keys_.AccountOf(Metadata(*context, "authorization"));
@@ -80,6 +88,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
       return reactor;
     };
     if (!keys_.Allows(Metadata(*context, "authorization"))) return fail(Unauthorized());
+    acceptor_->Useful(context->peer());
     if (!ServesModel(s.config, s.model, request->model()))
       return fail(ModelNotFound(request->model(), PublicModelNames(s.config, s.model)));
     const auto facts = service_.fleet().model_facts();
@@ -101,7 +110,17 @@ class GenerationApi final : public v1::Generation::CallbackService {
   const ApiKeys& keys_;
   RequestIds& ids_;
   const std::string version_;
+  net::GrpcAcceptor* acceptor_ = nullptr;
 };
+
+using Watchers = std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>;
+
+Watchers Watching(net::GrpcAcceptor& acceptor) {
+  Watchers out;
+  out.push_back(std::make_unique<net::AbandonedCalls>(
+      [&acceptor](std::string_view peer, bool asked) { acceptor.Abandoned(peer, asked); }));
+  return out;
+}
 
 }  // namespace
 
@@ -109,6 +128,7 @@ struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
       : api(pool, service, keys, ids, version) {}
   GenerationApi api;
+  grpc::CallbackGenericService others;          ///< knows no method; with it AbandonedCalls sees calls of any
   std::unique_ptr<net::GrpcAcceptor> acceptor;  ///< outlives the server
   std::unique_ptr<grpc::Server> server;
   bool stopped = false;
@@ -133,12 +153,16 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                                      .flags = "--host, --grpc-port",
                                                                      .limits = options.limits,
                                                                      .new_per_second = options.new_per_second,
+                                                                     .vain_tries = VainTriesOf(options.new_per_second),
                                                                      .refused = std::move(options.connection_refused)},
                                                                     builder, credentials));
+  inner->api.Listen(*inner->acceptor);
+  builder.experimental().SetInterceptorCreators(Watching(*inner->acceptor));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   net::BoundConnections(builder, options.idle);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
+  builder.RegisterCallbackGenericService(&inner->others);
   inner->server = builder.BuildAndStart();
   if (!inner->server) return absl::InternalError("gRPC does not start");
   inner->acceptor->Start();

@@ -31,9 +31,9 @@ class GrpcServer {
     bool ask_client = false;           ///< with TLS: clients must show a certificate
     int32_t max_streams = 1024;        ///< calls under way on one connection; more wait in the client
     net::ConnectionLimits limits;
-    int32_t new_per_second = 0;  ///< connections of one address; 0: no limit
+    int32_t new_per_second = 0;  ///< connections of one address, half of it at once in vain; 0: no limit
     net::IdleTimes idle{std::chrono::seconds(30), std::chrono::seconds(120)};
-    /// A connection that found no place, and why ("max-connections", …). On a thread of the server's.
+    /// A connection that found no place, and why ("max-connections", …). On any thread.
     std::function<void(const char* why)> connection_refused = [](const char*) {};
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.

@@ -6,10 +6,13 @@ import pathlib
 import resource
 import shutil
 import socket
+import struct
 import tempfile
+import time
 import unittest
 import urllib.request
 
+import grpc_call
 from harness import BATON, TINY, Cluster, run
 from test_tls import Process, ask, port_of, router, worker
 
@@ -99,6 +102,48 @@ class Refusals(Secrets):
         done = run(base + ["--cluster-secret-file", self.dir / "nothing"])
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("nothing: ", done.stderr + done.stdout)
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+# POST, http, :path /a, :authority a, te, content-type; and given up at once
+HEADERS = b"\x83\x86\x04\x02/a\x01\x01a\0\x02te\x08trailers\x0f\x10\x10application/grpc"
+RESETS = b"".join(frame(1, 5, n, HEADERS) + frame(3, 0, n, b"\0\0\0\x08") for n in range(1, 240, 2))
+
+
+class GrpcFront(unittest.TestCase):
+    REFUSED = 'baton_http_connections_closed_total{port="grpc",reason="vain-tries-per-address"}'
+
+    def test_resets_and_useless_connections_of_one_address_are_counted_and_others_are_answered(self):
+        with Cluster(args=["--prefill", 0, "--decode", 0]) as c:
+            for source, data in ("127.0.0.2", PREFACE + RESETS), ("127.0.0.3", PREFACE), ("127.0.0.5", b"noise" * 100):
+                before, deadline = self.refused(c), time.monotonic() + 120
+                while self.refused(c) == before:
+                    self.assertLess(time.monotonic(), deadline, f"{source} is never refused")
+                    for _ in range(20):
+                        self.one(c, source, data)
+                self.assertIn(f"grpc port: a connection of {source} is refused (vain-tries-per-address)", c.log.read_text())
+            for i in range(60):  # each a connection, of 50 that may come to nothing
+                code, said = grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", b"", source="127.0.0.4")
+                self.assertEqual(code, "OK", f"{i}: {said}")
+
+    def refused(self, cluster):
+        return sum(float(line.rsplit(" ", 1)[1]) for line in cluster.get("/metrics").body.splitlines() if line.startswith(self.REFUSED))
+
+    @staticmethod
+    def one(cluster, source, data):
+        host, port = cluster.grpc.rsplit(":", 1)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.settimeout(10)
+            s.bind((source, 0))
+            s.connect((host, int(port)))
+            s.sendall(data)
+            s.recv(4096)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/grpc/abandoned_calls.h"
 #include "common/grpc/acceptor.h"
 #include "common/str_cat.h"
 
@@ -23,6 +24,23 @@ using std::chrono::milliseconds;
 
 const std::string kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
 constexpr int kPatienceMs = 10000;
+
+/// 120 calls, each of which is given up at once.
+std::string ManyResets() {
+  // POST, http, :path /a, :authority a, te: trailers, content-type: application/grpc
+  const std::string headers(
+      "\x83\x86\x04\x02/a\x01\x01"
+      "a\0\x02te\x08trailers\x0f\x10\x10"
+      "application/grpc",
+      41);
+  std::string out;
+  for (int n = 0; n < 120; ++n) {
+    const auto id = static_cast<char>(2 * n + 1);
+    out += std::string("\0\0", 2) + static_cast<char>(headers.size()) + std::string("\1\5\0\0\0", 5) + id + headers;
+    out += std::string("\0\0\4\3\0\0\0\0", 8) + id + std::string("\0\0\0\x08", 4);
+  }
+  return out;
+}
 
 /// A client's end, of an address of this machine.
 class Socket {
@@ -77,6 +95,10 @@ class Port : public testing::Test {
     auto acceptor = GrpcAcceptor::Listen(std::move(options), builder, grpc::InsecureServerCredentials());
     ASSERT_TRUE(acceptor.ok()) << acceptor.status();
     acceptor_ = *std::move(acceptor);
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
+    watchers.push_back(std::make_unique<AbandonedCalls>(
+        [this](std::string_view peer, bool asked) { acceptor_->Abandoned(peer, asked); }));
+    builder.experimental().SetInterceptorCreators(std::move(watchers));
     builder.RegisterCallbackGenericService(&service_);  // gRPC starts no server without any
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -92,6 +114,11 @@ class Port : public testing::Test {
     socket->Send(kPreface);
     const bool served = socket->Served();
     return {std::move(socket), served};
+  }
+  /// Whether `from` is refused for that sooner or later, if it dials on and asks nothing.
+  bool WaitRefused(const std::string& from, const std::string& why) {
+    for (int i = 0; i < 1000 && Refused(why) == 0; ++i) Dial(from);
+    return Refused(why) > 0;
   }
   int Refused(const std::string& why) {
     std::lock_guard lock(mutex_);
@@ -122,6 +149,42 @@ TEST_F(Port, AnAddressHasSoManyNewConnectionsASecondAndOthersHaveTheirOwn) {
 TEST_F(Port, ThisMachinesClientsHaveNoSuchLimitUnlessTheyAreToHaveOne) {
   Start({.limits = {.most = 100}, .new_per_second = 1});
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Dial().second) << i;
+}
+
+TEST_F(Port, OnlyTheAddressesThatProxiesDialFromAreThisMachine) {
+  Start({.limits = {.most = 100}, .new_per_second = 1});
+  EXPECT_TRUE(Dial("127.0.0.2").second);
+  EXPECT_TRUE(WaitRefused("127.0.0.2", "new-connections-per-address"));
+}
+
+TEST_F(Port, ConnectionsThatComeToNothingAreRefusedWhateverTheirRateAndUsefulOnesAreNot) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
+  for (int i = 0; i < 50; ++i) {
+    const auto [useful, served] = Dial("127.0.0.3");
+    ASSERT_TRUE(served) << i;
+    acceptor_->Useful(useful->peer());
+  }
+  EXPECT_TRUE(WaitRefused("127.0.0.2", "vain-tries-per-address"));
+  EXPECT_EQ(Refused("new-connections-per-address"), 0);
+}
+
+TEST_F(Port, ResetsOfManyConnectionsCountTogether) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 60});
+  for (int i = 0; i < 50 && Refused("vain-tries-per-address") == 0; ++i) {
+    const Socket socket(acceptor_->port(), "127.0.0.2");
+    socket.Send(kPreface + ManyResets());
+    socket.Served();
+  }
+  EXPECT_GT(Refused("vain-tries-per-address"), 0) << "50 connections alone are 50 of 60 tries";
+  EXPECT_TRUE(Dial("127.0.0.3").second);
+}
+
+TEST_F(Port, TheConnectionOnWhichCallsAreGivenUpWithoutEndIsEnded) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
+  const Socket socket(acceptor_->port(), "127.0.0.2");
+  socket.Send(kPreface + ManyResets());
+  EXPECT_TRUE(socket.Ended());
+  EXPECT_EQ(Refused("vain-tries-per-address"), 1);
 }
 
 TEST_F(Port, StrangersLoseTheirPlacesToOthersAndWhoHasGreetedKeepsHis) {

@@ -15,6 +15,7 @@
 #include "common/net/resolver.h"
 #include "common/net/socket_address.h"
 #include "common/net/strangers.h"
+#include "common/net/vain_tries.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -199,6 +200,33 @@ TEST(Strangers, EachAddressHasItsOwnNumberASecond) {
   EXPECT_EQ(may(), std::pair(false, false));
   clock.Advance(std::chrono::milliseconds(1));
   EXPECT_EQ(may(), std::pair(true, true));
+}
+
+TEST(VainTries, AreForgottenEvenlyAndTakenBackOneByOne) {
+  FakeClock clock;
+  VainTries tries(50, clock);
+  const auto a = boost::asio::ip::make_address("10.0.0.1"), b = boost::asio::ip::make_address("10.0.0.2");
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(tries.May(a), i < 50) << i;
+    tries.Count(a);
+  }
+  EXPECT_TRUE(tries.May(b));
+  tries.TakeBack(a), tries.TakeBack(b);
+  EXPECT_TRUE(tries.May(a));
+  for (int i = 0; i < 20; ++i) tries.Count(a, 0.05);
+  EXPECT_FALSE(tries.May(a)) << "parts add up";
+  clock.Advance(std::chrono::milliseconds(499));
+  EXPECT_FALSE(tries.May(a));
+  clock.Advance(std::chrono::milliseconds(2));
+  EXPECT_TRUE(tries.May(a)) << "two a second";
+}
+
+TEST(VainTries, OfNoLimitAreNotCounted) {
+  FakeClock clock;
+  VainTries tries(0, clock);
+  const auto a = boost::asio::ip::make_address("10.0.0.1");
+  for (int i = 0; i < 500; ++i) tries.Count(a);
+  EXPECT_TRUE(tries.May(a));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace baton::worker {
 namespace {
 
 // A router has one connection, or two while it dials again.
-constexpr int32_t kConnections = 4096, kOfAnAddress = 512, kNewPerSecond = 100;
+constexpr int32_t kConnections = 4096, kOfAnAddress = 512, kNewPerSecond = 100, kVainTries = 50;
 constexpr net::IdleTimes kIdle{std::chrono::seconds(10), std::chrono::seconds(120)};
 constexpr uint64_t kOtherFiles = 4096 + 1024;  // of the landing port, and all that is no connection
 
@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<net::GrpcAcceptor>> ListenForCalls(const RpcPort&
        .flags = "in use or not permitted; --host, --port",
        .limits = {.most = most, .per_address = std::min(kOfAnAddress, most / 2), .leaves_others = true},
        .new_per_second = kNewPerSecond,
+       .vain_tries = kVainTries,
        .greeted_stay = port.greeted_stay,
        .refused = port.refused},
       builder, port.grpc_tls ? port.grpc_tls->ForServer("worker", true) : grpc::InsecureServerCredentials());

@@ -19,7 +19,7 @@ struct RpcPort {
   const WorkerConfig& config;
   tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text
   bool greeted_stay = false;         ///< strangers lose their places to others, who has greeted does not
-  std::function<void(const char* why)> refused = [](const char*) {};  ///< on a thread of the port's
+  std::function<void(const char* why)> refused = [](const char*) {};  ///< on any thread
 };
 
 /// Listens at --host and --port for the server that is built of `builder`; its Start is to be called once that stands.
