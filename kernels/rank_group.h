@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 
@@ -20,6 +21,7 @@ struct GroupSeat {
   int rank = 0, size = 1;
   /// all = the ranks' `mine`, in rank order: over the host. Called in the same order on all ranks.
   std::function<absl::Status(std::span<const std::byte> mine, std::span<std::byte> all)> gather;
+  bool sums = true;  ///< TreeAllReduce will be called
 };
 
 class RankGroup {
@@ -34,6 +36,8 @@ class RankGroup {
   virtual absl::Status AllGather(const void* mine, size_t bytes, void* all) = 0;
   /// As engine::Communicator's: one binary tree in rank order. n is a multiple of 4; 0 is a barrier.
   virtual absl::Status TreeAllReduce(float* data, int64_t n) = 0;
+  /// How sums travel, in words for a log; empty: there is nothing to say.
+  virtual std::string about() const { return {}; }
   /// Not OK: the group is broken, with the reason.
   virtual absl::Status health() = 0;
   /// Breaks the group: what is under way on this device ends.

@@ -56,6 +56,7 @@ struct WorkerConfig {
   int32_t reduction_width = 1;
   std::string distributed_executor_backend = "threads";
   int32_t rank_timeout_ms = 60000;
+  int64_t one_shot_sum_bytes = 256 << 10;
   int32_t nnodes = 1;
   int32_t node_rank = 0;
   std::string master_addr;
@@ -208,6 +209,10 @@ void VisitRankFields(WorkerConfig& c, Visitor& field) {
         OneOf({{"threads", "of the worker"}, {"mp", "processes that it starts"}}));
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
         "a rank process that does not answer for so long within a step is lost, and the worker ends", AtLeast(1000));
+  field("one-shot-sum-bytes", c.one_shot_sum_bytes, "bytes",
+        "sums over GPUs of up to so many go over the GPUs' own links in one round, where all reach each other's memory "
+        "(one machine, CUDA IPC); larger ones, and all with 0, by NCCL: the same bits",
+        Range(0, 64 << 20));
   field("nnodes", c.nnodes, "machines", "that share the worker's ranks evenly; `baton worker` runs on each",
         Range(1, 256));
   field("node-rank", c.node_rank, "index", "of this machine; 0 has rank 0 and serves", Range(0, 255));

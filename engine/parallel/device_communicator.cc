@@ -36,12 +36,15 @@ class DeviceCommunicator final : public Communicator {
   const std::shared_ptr<kernels::RankGroup> group_;
 };
 
-absl::StatusOr<std::unique_ptr<Communicator>> JoinAs(kernels::Ops& ops, Communicator& host) {
+absl::StatusOr<std::unique_ptr<Communicator>> JoinAs(kernels::Ops& ops, Communicator& host, bool sums,
+                                                     std::string* about) {
   const auto gather = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
     return host.AllGather(mine, all);
   };
-  BATON_ASSIGN_OR_RETURN(std::shared_ptr<kernels::RankGroup> group, ops.JoinGroup({host.rank(), host.size(), gather}));
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<kernels::RankGroup> group,
+                         ops.JoinGroup({host.rank(), host.size(), gather, sums}));
   if (group == nullptr) return nullptr;
+  if (sums) *about = group->about();
   host.OnBroken([weak = std::weak_ptr(group)](const absl::Status& why) {
     if (const auto alive = weak.lock()) alive->Abort(why);
   });
@@ -54,12 +57,12 @@ absl::StatusOr<DeviceLinks> DeviceLinks::Join(kernels::Ops& ops, const RankLinks
   DeviceLinks out;
   out.links_ = host;
   if (host.world != nullptr) {
-    BATON_ASSIGN_OR_RETURN(out.stages_, JoinAs(ops, *host.world));
+    BATON_ASSIGN_OR_RETURN(out.stages_, JoinAs(ops, *host.world, false, nullptr));
     if (out.stages_ == nullptr) return out;
     out.links_.stages = out.stages_.get();
   }
   if (host.tensor != nullptr) {
-    BATON_ASSIGN_OR_RETURN(out.tensor_, JoinAs(ops, *host.tensor));
+    BATON_ASSIGN_OR_RETURN(out.tensor_, JoinAs(ops, *host.tensor, true, &out.about_));
     out.links_.tensor = out.tensor_.get();
   }
   return out;

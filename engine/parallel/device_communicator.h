@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/parallel/communicator.h"
@@ -19,10 +20,13 @@ class DeviceLinks {
 
   /// For the model.
   RankLinks links() const { return links_; }
+  /// How sums over ranks travel, in words for a log; empty: there is nothing to say.
+  const std::string& about() const { return about_; }
 
  private:
   std::unique_ptr<Communicator> tensor_, stages_;
   RankLinks links_;
+  std::string about_;
 };
 
 }  // namespace baton::engine

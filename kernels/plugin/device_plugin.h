@@ -14,12 +14,14 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 5;
+constexpr int kPluginVersion = 6;
 
 struct DeviceConfig {
   int number = 0;                 ///< of the device among those that the process sees
   std::optional<DType> kv_dtype;  ///< unset: the device's own choice
   bool deterministic = true;      ///< a row's bits do not depend on the batch (Promise A)
+  /// Sums over ranks of up to so many bytes go over the GPUs' own links, in one round, where they reach; 0: none.
+  int64_t one_shot_bytes = 256 << 10;
 };
 
 using OpsOrError = absl::StatusOr<std::unique_ptr<Ops>>;

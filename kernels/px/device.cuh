@@ -230,6 +230,26 @@ PX_DEVICE uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   return r;
 }
 
+// ---- memory of other devices
+template <typename T>
+PX_DEVICE void StorePeer(T* p, std::type_identity_t<T> v) {
+  Store(p, v);
+}
+PX_DEVICE void FenceSystem() { __threadfence_system(); }
+PX_DEVICE void StoreSystem(uint32_t* p, uint32_t v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+PX_DEVICE uint32_t LoadSystem(const uint32_t* p) {
+  uint32_t v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+/// `stop` lies in the host's memory: it is asked once in 64 times.
+PX_DEVICE void WaitSystem(const uint32_t* flag, uint32_t least, const uint32_t* stop) {
+  for (uint32_t asked = 1; static_cast<int32_t>(LoadSystem(flag) - least) < 0; ++asked)
+    if (asked % 64 == 0 && LoadSystem(stop) != 0) return;
+}
+
 // ---- programmatic dependent launch
 PX_DEVICE void GridDependencyWait() {
 #if __CUDA_ARCH__ >= 900

@@ -156,6 +156,16 @@ uint32_t DoShuffle(bool by_xor, uint32_t value, int argument, uint32_t mask, Whe
   return exchange.value;
 }
 
+struct FlagWait {
+  const uint32_t *flag, *stop;
+  uint32_t least;
+};
+bool FlagIsThere(const void* context, uint64_t) {
+  const auto& wait = *static_cast<const FlagWait*>(context);
+  return static_cast<int32_t>(__atomic_load_n(wait.flag, __ATOMIC_ACQUIRE) - wait.least) >= 0 ||
+         __atomic_load_n(wait.stop, __ATOMIC_ACQUIRE) != 0;
+}
+
 bool DependencyIsMet(const void* block, uint64_t) { return static_cast<const Block*>(block)->dependency_met; }
 
 }  // namespace
@@ -248,6 +258,38 @@ void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Wh
 uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   const F2 x = UnpackBf16(a), y = UnpackBf16(b), z = UnpackBf16(c);
   return PackBf16(std::fma(x.x, y.x, z.x), std::fma(x.y, y.y, z.y));
+}
+
+void StorePeerBytes(void* p, const void* value, size_t bytes, Where where) {
+  const simt::Unwatched emulator;
+  Block& block = CurrentBlock();
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0 || !simt::IsPeerMemory(p, bytes))
+    FailGlobal(p, bytes, "store to a peer", where);
+  if (block.accesses != nullptr) CountAccess(false, p, bytes, where);
+  simt::PeerStore store{.to = p,
+                        .size = static_cast<uint8_t>(bytes),
+                        .thread = CurrentThread().id,
+                        .barriers = block.barriers[0].generation};
+  std::memcpy(block.policy.lazy() ? store.bytes : p, value, bytes);
+  if (block.policy.lazy()) block.peer_stores.push_back(store);
+}
+void FenceSystem(Where where) {
+  if (simt::SyncSites::LeftOut(where)) return;
+  const simt::Unwatched emulator;
+  CurrentBlock().ShowPeerStores(&CurrentThread());
+}
+void StoreSystem(uint32_t* p, uint32_t v, Where where) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(v) != 0 || !simt::IsPeerMemory(p, sizeof(v)))
+    FailGlobal(p, sizeof(v), "flag of a peer", where);
+  __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+void WaitSystem(const uint32_t* flag, uint32_t least, const uint32_t* stop, Where where) {
+  CountGlobal(flag, sizeof(*flag), where);
+  CountGlobal(stop, sizeof(*stop), where);
+  if (simt::SyncSites::LeftOut(where)) return;
+  const FlagWait wait{flag, stop, least};
+  CurrentBlock().WaitUntil({.ready = FlagIsThere, .context = &wait, .operation = Block::kSystemFlag, .where = where});
+  static_cast<void>(FlagIsThere(&wait, 0));  // acquires on the thread's own behalf
 }
 
 void GridDependencyWait(Where where) {

@@ -184,6 +184,21 @@ inline F2 UnpackE4m3(uint16_t v) { return {E4m3BitsToFloat(v & 0xFFu), E4m3BitsT
 /// Two bf16 products plus addends, each rounded once to bf16.
 uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c);
 
+// ---- memory of other devices (kernels/runtime/peer_memory.h), or the own that they write
+void StorePeerBytes(void* p, const void* value, size_t bytes, Where where);
+/// Another device sees it in no order, perhaps at the kernel's end only, but what a FenceSystem orders.
+template <typename T>
+void StorePeer(T* p, std::type_identity_t<T> v, Where where = Where::current()) {
+  StorePeerBytes(p, &v, sizeof(T), where);
+}
+/// What the thread has stored, and others of its block before a SyncThreads, is seen before what it stores from now on.
+void FenceSystem(Where where = Where::current());
+/// A flag that another device waits for: by itself it orders nothing.
+void StoreSystem(uint32_t* p, uint32_t v, Where where = Where::current());
+/// Waits until *flag, of the own device, is `least` or later (counted mod 2³²), or *stop, pinned, is not 0. What was
+/// ordered before the flag is seen afterwards.
+void WaitSystem(const uint32_t* flag, uint32_t least, const uint32_t* stop, Where where = Where::current());
+
 // ---- programmatic dependent launch (sm_90)
 /// Waits until the kernels before this one have finished and their writes are visible.
 void GridDependencyWait(Where where = Where::current());

@@ -21,6 +21,17 @@ void FailAllocation(int64_t n);
 /// Allocations since then, failed ones included.
 int64_t AllocationCount();
 
+/// Number of the calling thread's.
+int EmulatedDevice();
+/// What devices reach of each other's memory (peer_memory.h), kReachable at first; by BATON_EMULATED_PEERS=no-access or
+/// no-ipc too. A handle that is open is opened by no second PeerMemory of a device.
+enum class EmulatedPeers : uint8_t {
+  kReachable,
+  kNoAccess,  ///< none of another device's
+  kNoIpc,     ///< none of another process's
+};
+void SetEmulatedPeers(EmulatedPeers value);
+
 /// While it lives, streams that this thread makes, and that no other uses, run ahead of what is waited for, as on
 /// hardware: at every call each may do some of its work, up to what it must wait for. Without it work runs as late as
 /// it can. The same for a seed, but for what other threads do.

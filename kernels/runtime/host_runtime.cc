@@ -78,7 +78,7 @@ size_t FreeBytes() {
 /// Counts the call. Pinned memory of the host can be refused too, but takes nothing of the device.
 bool Refused(size_t bytes, MemoryKind kind) {
   if (++allocations == fail_at) return true;
-  return kind == MemoryKind::kDevice && bytes > FreeBytes();
+  return kind != MemoryKind::kShared && bytes > FreeBytes();
 }
 
 void CallBody(void* body) { (*static_cast<std::function<void()>*>(body))(); }
@@ -108,8 +108,13 @@ Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
   if (Refused(bytes, kind)) return;
   const size_t page = PageBytes(), usable = (bytes + 15) / 16 * 16;
   mapped_ = (usable + page - 1) / page * page + page;
-  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping_ == MAP_FAILED) {
+  page_ = page;
+  const bool peer = kind == MemoryKind::kPeer;
+  if (peer) descriptor_ = memfd_create("emulated-gpu", MFD_CLOEXEC);
+  if (!peer || ftruncate(descriptor_, static_cast<off_t>(mapped_)) == 0)
+    mapping_ =
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, peer ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, descriptor_, 0);
+  if (mapping_ == nullptr || mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
     return;
   }
@@ -127,9 +132,15 @@ Memory::~Memory() {
   simt::RemoveDevicePages(mapping_);
   Unpoison(mapping_, mapped_);
   munmap(mapping_, mapped_);
+  if (descriptor_ >= 0) close(descriptor_);
 }
 Memory::Memory(Memory&& other) noexcept
-    : data_(other.data_), bytes_(other.bytes_), mapping_(other.mapping_), mapped_(other.mapped_) {
+    : data_(other.data_),
+      bytes_(other.bytes_),
+      mapping_(other.mapping_),
+      mapped_(other.mapped_),
+      descriptor_(other.descriptor_),
+      page_(other.page_) {
   other.mapping_ = nullptr;
 }
 
@@ -190,6 +201,7 @@ struct Stream::State {
   /// Goes on with the first piece, and what is chained to it up to `sequence`. False: it is not done yet. After an
   /// error the rest is dropped, as after a sticky CUDA error.
   bool Go(uint64_t sequence) {
+    if (only_drifts && queue.front().config.awaits_peers) return false;  // nobody here would wait for them
     if (error.empty() && queue.front().steps && !queue.front().steps()) return false;
     std::deque<Work> chain;
     const auto take = [&] {
@@ -379,6 +391,7 @@ void FailAllocation(int64_t n) {
   fail_at = n;
 }
 int64_t AllocationCount() { return allocations; }
+int EmulatedDevice() { return ThreadDevice(); }
 
 std::string UseDevice(int number) {
   if (number >= devices) {

@@ -29,6 +29,7 @@ struct LaunchConfig {
   Dim block;
   size_t shared_bytes = 0;
   bool programmatic = false;  ///< PDL: may start before its predecessor ends; the kernel calls GridDependencyWait
+  bool awaits_peers = false;  ///< the kernel calls WaitSystem
   Dim cluster;                ///< {1,1,1}: none
 };
 
@@ -41,6 +42,7 @@ constexpr bool kHostMemory = true;
 
 enum class MemoryKind {
   kDevice,
+  kPeer,    ///< the device's, which other devices may be given (peer_memory.h)
   kShared,  ///< pinned, the host's, which devices reach too; it touches what no work that is running does
 };
 
@@ -54,12 +56,20 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+#if !defined(__CUDACC__)
+  /// Emulation: of kPeer the file that the pages are of, and the pages.
+  int descriptor() const { return descriptor_; }
+  const void* mapping() const { return mapping_; }
+  size_t pages() const { return mapped_ - page_; }
+#endif
 
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
   void* mapping_ = nullptr;  ///< CUDA half: kShared alone
   size_t mapped_ = 0;
+  int descriptor_ = -1;
+  size_t page_ = 0;  ///< bytes of the guard
 };
 
 struct DeviceInfo {

@@ -1,10 +1,12 @@
 #include "kernels/simt/block.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <thread>
 
 namespace baton::simt {
 namespace {
@@ -105,6 +107,14 @@ void Block::Fail(const std::string& message, Where where) {
   __builtin_trap();
 }
 
+void Block::ShowPeerStores(const Thread* by) {
+  std::erase_if(peer_stores, [&](const PeerStore& store) {
+    const bool ordered = by == nullptr || store.thread == by->id || store.barriers < barriers[0].generation;
+    if (ordered) std::memcpy(store.to, store.bytes, store.size);
+    return ordered;
+  });
+}
+
 std::string Block::Place() const {
   std::string s = "block " + std::to_string(index.x) + "," + std::to_string(index.y) + "," + std::to_string(index.z);
   if (running.thread != nullptr) s += " thread " + std::to_string(running.thread->id);
@@ -185,12 +195,17 @@ Block::Stop Block::Run(bool stop_early) {
       return Stop::kDependentsReleased;
     if (progressed || RunOneBulkCopy()) continue;
     if (!dependency_met && SomeWaitAt(kGridDependency)) return Stop::kAtGridDependency;
+    if (SomeWaitForADevice()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      continue;
+    }
     if (alive > 0) {
       error = DeadlockReport();
       return Stop::kFailed;
     }
   }
   NoteAcquire(&ended);
+  ShowPeerStores(nullptr);
   CheckCanary();
   if (accesses) {
     std::vector<int> lanes(warps.size(), 0);
@@ -210,6 +225,13 @@ void Block::CheckCanary() {
           "shared memory written " + std::to_string(i - shape.shared_bytes) + " bytes past its end (" + Place() + ")";
     return;
   }
+}
+
+// The wait may be over meanwhile, which nobody of the block has caused.
+bool Block::SomeWaitForADevice() const {
+  return std::any_of(threads.begin(), threads.end(), [](const Thread& t) {
+    return !t.done && t.wait.ready != nullptr && std::strcmp(t.wait.operation, kSystemFlag) == 0;
+  });
 }
 
 std::string Block::DeadlockReport() const {

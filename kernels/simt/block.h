@@ -161,6 +161,15 @@ struct BulkCopy {
   void* agent = nullptr;          ///< ThreadSanitizer's
 };
 
+/// A store to memory that other devices see, which they do not see yet.
+struct PeerStore {
+  void* to = nullptr;
+  unsigned char bytes[16] = {};
+  uint8_t size = 0;
+  int thread = 0;         ///< that stored it
+  uint64_t barriers = 0;  ///< __syncthreads of the block before it
+};
+
 /// The launch a block belongs to.
 struct GridShape {
   Index3 grid, block;
@@ -176,6 +185,7 @@ class Block {
 
   enum class Stop { kDone, kFailed, kDependentsReleased, kAtGridDependency };
   static constexpr const char* kGridDependency = "griddepcontrol.wait";
+  static constexpr const char* kSystemFlag = "ld.acquire.sys";  ///< another device ends the wait
   /// Runs until done or failed; with `stop_early` also until every thread released its dependents or (for a kernel
   /// started early) nothing moves on before griddepcontrol.wait opens.
   Stop Run(bool stop_early);
@@ -208,6 +218,8 @@ class Block {
   /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written at the last
   /// fence.proxy.async of any of them.
   std::vector<unsigned char>& AsyncView();
+  /// Other devices see what `by` had stored, and what others had before the last __syncthreads. Null: everything.
+  void ShowPeerStores(const Thread* by);
   [[noreturn]] void Fail(const std::string& message, Where where);
 
   GridShape shape;
@@ -219,6 +231,7 @@ class Block {
   Barrier barriers[kNamedBarriers];
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
+  std::vector<PeerStore> peer_stores;
   uint64_t begun = 0, ended = 0;  ///< ThreadSanitizer's: what came before the block's threads, and what they did
   unsigned char* shared = nullptr;
   int alive = 0;
@@ -241,6 +254,7 @@ class Block {
   void ThreadEnded(Thread& t);
   void Release(Barrier& barrier);
   bool SomeWaitAt(const char* operation) const;
+  bool SomeWaitForADevice() const;
   std::string DeadlockReport() const;
   std::string Place() const;
   void CheckCanary();

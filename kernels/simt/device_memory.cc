@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "kernels/simt/fiber.h"
@@ -18,6 +19,7 @@ struct Registry {
   std::mutex mutex;
   std::map<uintptr_t, DevicePages> by_address;  ///< by the address of `pages`
   std::map<int, size_t> bytes;                  ///< by device
+  std::set<std::pair<int, int>> peers;          ///< a device, and one whose memory it reaches
   int running = 0;                              ///< DeviceMemoryOpened alive
   std::atomic<uint64_t> generation = 1;         ///< counts changes of by_address
 };
@@ -116,6 +118,26 @@ bool IsDeviceMemory(const void* p, size_t bytes) {
   if (at < begin || at + bytes > end) return false;
   last.ranges[last.next++ % LastRanges::kRanges] = {begin, end};
   return true;
+}
+
+void OpenToPeer(int device_number, int peer) {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  device.peers.emplace(device_number, peer);
+}
+
+bool IsPeerMemory(const void* p, size_t bytes) {
+  const Unwatched emulator;
+  Registry& device = Device();
+  const auto at = reinterpret_cast<uintptr_t>(p);
+  std::lock_guard lock(device.mutex);
+  auto found = device.by_address.upper_bound(at);
+  if (found == device.by_address.begin()) return false;
+  const DevicePages& pages = (--found)->second;
+  const auto begin = reinterpret_cast<uintptr_t>(pages.data);
+  if (pages.of_host || at < begin || at + bytes > begin + pages.usable) return false;
+  if (pages.device == kOfAnotherProcess) return pages.opened_by == kernels_of;
+  return pages.device == kernels_of || device.peers.contains({kernels_of, pages.device});
 }
 
 }  // namespace baton::simt

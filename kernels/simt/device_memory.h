@@ -10,6 +10,7 @@
 
 namespace baton::simt {
 
+constexpr int kOfAnotherProcess = -1;
 /// Memory of `usable` bytes (the multiple of 16 that ends at its last page) in pages that nobody can touch yet.
 struct DevicePages {
   void* pages = nullptr;  ///< page-aligned
@@ -17,7 +18,8 @@ struct DevicePages {
   void* data = nullptr;   ///< the first usable byte
   size_t usable = 0;
   bool of_host = false;  ///< pinned memory of the host: never closed, no memory of the device
-  int device = 0;        ///< whose it is
+  int device = 0;        ///< whose it is; kOfAnotherProcess: opened by `opened_by`
+  int opened_by = -1;
 };
 /// Registers pages that are readable and writable, and closes them unless work is running.
 void AddDevicePages(const DevicePages& added);
@@ -26,6 +28,11 @@ size_t DevicePageBytes(int device);  ///< of all of it that is registered and no
 
 /// Kernels that this thread runs are those of `device` from now on: memory of another is not theirs to touch.
 void RunKernelsOf(int device);
+
+/// Kernels of `device` may store to all memory of device `peer` from now on.
+void OpenToPeer(int device, int peer);
+/// Whether [p, p + bytes) is of a device, and reached by the one that RunKernelsOf named: its own, opened to it.
+bool IsPeerMemory(const void* p, size_t bytes);
 
 /// While one lives, kernels and copies of some stream run: device memory is open to the process.
 class DeviceMemoryOpened {

@@ -1,6 +1,7 @@
 """Workers over several GPUs (the emulated plugin, with an emulated NCCL): whatever a model is cut into, in one process or in
 several, in one role or two, it answers bit for bit what one GPU answers at one --reduction-width; a rank that dies, or stands still
 within a collective, ends its worker."""
+import contextlib
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from test_promise_a import answer
 
 FLAGS = [part for name, value in GPU.items() for part in (f"--{name}", value)]
 WIDTH = [*SMALL, *FLAGS, "--reduction-width", 2]
+NCCL = ["--one-shot-sum-bytes", 0]
 PAIR = [*WIDTH, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]
 
 
@@ -62,10 +64,34 @@ class GpuParallel(unittest.TestCase):
             c.wait_until(lambda: c.post("/v1/completions", bodies()[0]).status == 200, "a new worker serves")
             self.assertEqual(answer(c, bodies()[0]), self.alone[0])
 
+    def test_a_process_that_stands_still_while_the_others_wait_for_its_part_of_a_sum_ends_the_worker(self):
+        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"]) as c:
+            worker = c.workers("both")[0]
+            rank = children_of(worker)[0]
+            os.kill(rank, signal.SIGSTOP)
+            try:
+                self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
+                gone([worker], seconds=20)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rank, signal.SIGCONT)
+            self.assertIn("1000 ms", c.log.read_text())
+
+    def test_gpus_that_do_not_reach_each_others_memory_sum_by_nccl_and_say_so(self):
+        own = "sums over GPUs of up to 262144 bytes over the GPUs' own links, else by NCCL"
+        by_nccl = "sums over GPUs by NCCL, since those over the GPUs' own links cannot be: rank 0: "
+        for backend, env, flags, words in (([], {}, [], own), (MP, {}, [], own), (MP, {"BATON_EMULATED_PEERS": "no-ipc"}, [], by_nccl + "CUDA IPC is not supported"),
+                                           ([], {"BATON_EMULATED_PEERS": "no-access"}, [], by_nccl + "memory of rank 1: no peer access from GPU 0 to 1"),
+                                           ([], {}, NCCL, "cannot be: they are switched off")):
+            with self.subTest(backend=backend, env=env, flags=flags), Cluster(args=[*WIDTH, *backend, f"--{TP}", 2, *flags], env=env) as c:
+                self.assertIn(words, c.log.read_text())
+                for body, want in zip(bodies(), self.alone):
+                    self.assertEqual(answer(c, body), want, body)
+
     def test_a_rank_that_stands_still_within_a_collective_ends_its_worker(self):
         for backend in ([], MP):  # in a step of a request: the start has some thirty calls, and a canary would come before it
             with self.subTest(backend=backend), Cluster(
-                    args=[*WIDTH, *backend, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"],
+                    args=[*WIDTH, *backend, f"--{TP}", 2, *NCCL, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"],
                     env={"BATON_EMULATED_NCCL_HANG": "1:40"}) as c:
                 worker = c.workers("both")[0]
                 self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))

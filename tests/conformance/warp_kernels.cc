@@ -212,10 +212,40 @@ MicroKernel DependentLaunch() {
   return k;
 }
 
+/// Warp 1 writes as a peer does; warp 0 waits for its flag, which was −1 and becomes 7.
+PX_KERNEL void PeerKernel(const uint32_t* in, uint32_t* out, const uint32_t* stop) {
+  const int lane = px::Lane();
+  uint32_t* const flag = out + 2 * static_cast<int>(kWarp);
+  if (px::WarpIndex() == 1) {
+    px::StorePeer(out + lane, px::Load(in + lane));
+    px::FenceSystem();
+    px::SyncWarp();
+    if (lane == 0) px::StoreSystem(flag, 7);
+  } else {
+    px::WaitSystem(flag, 7, stop);
+    px::Store(out + kWarp + lane, px::Load(out + (lane ^ 9)) + px::Load(flag));
+  }
+}
+MicroKernel Peers() {
+  const Words in = Noise(kWarp, 19);
+  MicroKernel k{"StorePeer_FenceSystem_StoreSystem_WaitSystem", {}, {}, {}};
+  k.run = [in](gpu::Stream& s) {
+    const gpu::Memory stop(sizeof(uint32_t), gpu::MemoryKind::kShared);
+    auto* word = static_cast<uint32_t*>(stop.data());
+    *word = 0;
+    return Launch(s, {.grid = {1}, .block = {2 * kWarp}, .awaits_peers = true}, 2 * kWarp + 1, in, &PeerKernel,
+                  static_cast<const uint32_t*>(word));
+  };
+  k.want = in;
+  for (uint32_t l = 0; l < kWarp; ++l) k.want.push_back(in[l ^ 9] + 7);
+  k.want.push_back(7);
+  return k;
+}
+
 }  // namespace
 
 std::vector<MicroKernel> WarpKernels() {
-  return {Geometry(), Shuffles(), Barriers(), MemoryWidths(), Atomics(), AsyncCopies(), DependentLaunch()};
+  return {Geometry(), Shuffles(), Barriers(), MemoryWidths(), Atomics(), AsyncCopies(), DependentLaunch(), Peers()};
 }
 
 }  // namespace baton::conformance

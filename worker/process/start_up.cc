@@ -191,6 +191,7 @@ absl::Status Join(const WorkerConfig& config, const engine::RankLinks& links, Lo
   auto joined = engine::DeviceLinks::Join(*loaded.ops, links);
   BATON_RETURN_IF_ERROR(Agree(links.world, joined.status()));
   loaded.links = *std::move(joined);
+  if (!loaded.links.about().empty()) LogInfo("worker: sums over GPUs {}", loaded.links.about());
   return absl::OkStatus();
 }
 

@@ -72,9 +72,10 @@ kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
 absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config, int rank) {
   if (!config.on_gpu()) return kernels::MakeCpuOps(OpsConfigOf(config));
   const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
-  return kernels::LoadDeviceOps(
-      path,
-      {.number = config.CudaDeviceOf(rank), .kv_dtype = config.KvCacheDType(), .deterministic = config.deterministic});
+  return kernels::LoadDeviceOps(path, {.number = config.CudaDeviceOf(rank),
+                                       .kv_dtype = config.KvCacheDType(),
+                                       .deterministic = config.deterministic,
+                                       .one_shot_bytes = config.one_shot_sum_bytes});
 }
 
 absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, kernels::Ops& ops,

@@ -10,6 +10,7 @@ namespace baton::kernels {
 
 CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
     : deterministic_(config.deterministic),
+      one_shot_bytes_(config.one_shot_bytes),
       work_bytes_(config.work_bytes),
       device_(gpu::CurrentDevice()),
       weights_(stream_),

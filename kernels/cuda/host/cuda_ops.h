@@ -14,6 +14,7 @@ struct CudaOpsConfig {
   DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
   /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
   bool deterministic = true;
+  int64_t one_shot_bytes = 256 << 10;  ///< as DeviceConfig's
   /// Device memory for partial results of attention, and for sampling, each, and a quarter of it for the outputs of a
   /// weight in codes that are made bf16 for many rows; what needs more is done in several launches. One sequence's KV
   /// head, one row's vocabulary and 128 outputs always fit.

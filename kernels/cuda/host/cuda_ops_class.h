@@ -138,6 +138,7 @@ class CudaOps final : public Ops {
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
+  const int64_t one_shot_bytes_;
   const size_t work_bytes_;
   gpu::DeviceInfo device_;
   OpsTraits traits_;

@@ -197,7 +197,7 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 #else
   static const absl::StatusOr<gpu::NcclApi> nccl = gpu::EmulatedNccl();
 #endif
-  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat));
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_));
   has_peers_ = true;
   return group;
 }

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "kernels/cuda/host/peer_sums.h"
 #include "kernels/cuda/host/scratch.h"
 #include "kernels/cuda/rows/tree_sum.cuh"
 
@@ -31,7 +32,10 @@ class NcclGroup final : public kernels::RankGroup {
   NcclGroup(const gpu::NcclApi& api, gpu::Stream& stream, int rank, int size)
       : api_(api), stream_(stream), rank_(rank), size_(size), gathered_(stream) {}
   ~NcclGroup() override {
-    if (health().ok()) stream_.Synchronize();  // else what is under way may never end
+    if (health().ok()) {  // else what is under way may never end
+      stream_.Synchronize();
+      peers_.reset();  // what others wrote has been waited for
+    }
     Abort(absl::CancelledError("the group is over"));
   }
 
@@ -40,6 +44,17 @@ class NcclGroup final : public kernels::RankGroup {
     stream_.Bind();
     BATON_RETURN_IF_ERROR(Reserve(kWholeSumFloats));
     return Call([&] { return api_.init_rank(&comm_, size_, id, rank_, &config); });
+  }
+  absl::Status MeetPeers(const kernels::GroupSeat& seat, int64_t bytes) {
+    std::string why;
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<PeerSums> peers, PeerSums::Meet(stream_, seat, bytes, &why));
+    about_ = peers == nullptr
+                 ? StrCat("by NCCL, since those over the GPUs' own links cannot be: ", why)
+                 : StrCat("of up to ", peers->floats() * 4, " bytes over the GPUs' own links, else by NCCL");
+    std::lock_guard lock(mutex_);
+    BATON_RETURN_IF_ERROR(broken_);
+    peers_ = std::move(peers);
+    return absl::OkStatus();
   }
 
   absl::Status Reserve(int64_t floats) override {
@@ -63,6 +78,7 @@ class NcclGroup final : public kernels::RankGroup {
   absl::Status TreeAllReduce(float* data, int64_t n) override {
     BATON_CHECK(n % 4 == 0, n, " floats in a sum over ranks");
     if (n == 0) return Barrier();
+    if (peers_ != nullptr && n <= peers_->floats()) return SumOverPeers(data, n);
     const int64_t share = n / size_;
     if (n <= kWholeSumFloats || n % size_ != 0 || share % 4 != 0) return SumWhole(data, n);
     float* parts = Gathered(n);  // [ranks, share]
@@ -72,6 +88,7 @@ class NcclGroup final : public kernels::RankGroup {
     return AllGather(mine, static_cast<size_t>(share) * sizeof(float), data);
   }
 
+  std::string about() const override { return about_; }
   absl::Status health() override {
     std::lock_guard lock(mutex_);
     if (!broken_.ok() || comm_ == nullptr) return broken_;
@@ -85,6 +102,7 @@ class NcclGroup final : public kernels::RankGroup {
   void Abort(const absl::Status& why) override {
     std::lock_guard lock(mutex_);
     broken_.Update(why);
+    if (peers_ != nullptr) peers_->Stop();
     if (comm_ != nullptr && !std::exchange(aborted_, true)) api_.abort(comm_);
   }
 
@@ -105,6 +123,15 @@ class NcclGroup final : public kernels::RankGroup {
   absl::Status Barrier() {
     float* all = Gathered(size_ * static_cast<int64_t>(kTokenBytes / sizeof(float)));
     return AllGather(Token(), kTokenBytes, all);
+  }
+  absl::Status SumOverPeers(float* data, int64_t n) {
+    stream_.Bind();
+    {
+      std::lock_guard lock(mutex_);
+      BATON_RETURN_IF_ERROR(broken_);
+    }
+    peers_->Sum(data, n);
+    return absl::OkStatus();
   }
   absl::Status SumWhole(float* data, int64_t n) {
     for (int64_t at = 0; at < n; at += kWholeSumFloats) {
@@ -160,6 +187,8 @@ class NcclGroup final : public kernels::RankGroup {
   absl::Status broken_;  ///< guarded by mutex_
   bool aborted_ = false;
   gpu::NcclComm* comm_ = nullptr;
+  std::unique_ptr<PeerSums> peers_;  ///< set once, before the group is used
+  std::string about_;
 };
 
 // Two ranks of one group cannot have one GPU; GPUs of two kinds would wait for the slower one at every layer.
@@ -181,7 +210,8 @@ absl::Status CheckCards(const std::vector<Card>& cards) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
-                                                                  const kernels::GroupSeat& seat) {
+                                                                  const kernels::GroupSeat& seat,
+                                                                  int64_t one_shot_bytes) {
   if (seat.size > kMostTreeRanks)
     return absl::FailedPreconditionError(StrCat("a group of ", seat.size, " GPUs: at most ", kMostTreeRanks));
   stream.Bind();
@@ -198,6 +228,7 @@ absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::Ncc
   if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", api.error_text(made)));
   auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size);
   BATON_RETURN_IF_ERROR(group->Init(cards[0].id));
+  if (seat.sums && seat.size > 1) BATON_RETURN_IF_ERROR(group->MeetPeers(seat, one_shot_bytes));
   return std::shared_ptr<kernels::RankGroup>(std::move(group));
 }
 

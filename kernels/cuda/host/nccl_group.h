@@ -19,9 +19,11 @@ namespace baton::cuda {
 /// measured.
 constexpr int64_t kWholeSumFloats = int64_t{1} << 16;
 
+/// Sums of up to `one_shot_bytes`, where all ranks reach each other's memory, do not take NCCL (peer_sums.h); 0: none.
 /// Waits for all ranks. Calls go to `stream`, which outlives the group. FailedPrecondition: two ranks have one GPU, or
 /// GPUs of two kinds, or they are too many. Internal: NCCL's error.
 absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
-                                                                  const kernels::GroupSeat& seat);
+                                                                  const kernels::GroupSeat& seat,
+                                                                  int64_t one_shot_bytes);
 
 }  // namespace baton::cuda

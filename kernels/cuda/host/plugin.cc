@@ -16,6 +16,7 @@ OpsOrError Make(int version, const DeviceConfig& config) {
   ops.device = config.number;
   ops.kv_dtype = config.kv_dtype.value_or(DType::kBF16);
   ops.deterministic = config.deterministic;
+  ops.one_shot_bytes = config.one_shot_bytes;
   return MakeCudaOps(ops);
 }
 

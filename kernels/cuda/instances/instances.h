@@ -24,6 +24,7 @@
 #include "kernels/cuda/rows/embedding.cuh"
 #include "kernels/cuda/rows/gather_columns.cuh"
 #include "kernels/cuda/rows/gather_rows.cuh"
+#include "kernels/cuda/rows/peer_sum.cuh"
 #include "kernels/cuda/rows/rmsnorm.cuh"
 #include "kernels/cuda/rows/rope_kv_write.cuh"
 #include "kernels/cuda/rows/sampler.cuh"

@@ -21,4 +21,5 @@ extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) 
 extern void (*const kBeginUnitsLauncher)(gpu::Stream&, const BeginUnitsParams&) = &LaunchBeginUnits;
 extern void (*const kSampleLauncher)(gpu::Stream&, const SampleParams&, bool) = &LaunchSample;
 extern void (*const kTreeSumLauncher)(gpu::Stream&, const TreeSumParams&, int) = &LaunchTreeSum;
+extern void (*const kPeerSumLauncher)(gpu::Stream&, const PeerPushParams&, const PeerSumParams&, bool) = &LaunchPeerSum;
 }  // namespace baton::cuda

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -23,6 +24,11 @@ using Shape = RankThreads::Shape;
 using Answers = std::map<AnswerKey, std::string>;
 
 std::unique_ptr<kernels::Ops> MakeGpu(int number) { return kernels::MakeCudaOps({.device = number}).value(); }
+/// Whose sums all go by NCCL.
+std::unique_ptr<kernels::Ops> MakeGpuOfNccl(int number) {
+  return kernels::MakeCudaOps({.device = number, .one_shot_bytes = 0}).value();
+}
+using Maker = std::unique_ptr<kernels::Ops> (*)(int number);
 
 struct Case {
   std::string model = "tests/data/tiny-llama";
@@ -30,6 +36,7 @@ struct Case {
   std::vector<int32_t> recorded;
   int requests = 3;
   bool files = false;  ///< the model has weights
+  Maker gpu = MakeGpu;
 };
 
 RankThreads::Options OptionsOf(const Case& run) {
@@ -37,7 +44,7 @@ RankThreads::Options OptionsOf(const Case& run) {
   source.max_sequences = 8;
   source.max_logit_rows = 64;
   source.recorded_rows = run.recorded;
-  return {.source = source, .device = MakeGpu, .shape = run.shape, .max_tokens = 64, .blocks = 64};
+  return {.source = source, .device = run.gpu, .shape = run.shape, .max_tokens = 64, .blocks = 64};
 }
 
 struct Ran {
@@ -85,6 +92,11 @@ TEST(GpuRanks, OneTwoAndFourGpusHaveTheSameBitsAtOneWidth) {
   EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .width = 4}}), OneGpu());
   EXPECT_EQ(AnswersOf({.shape = {.tensor = 4, .width = 4}}), OneGpu());
   EXPECT_NE(AnswersOf({.shape = {.width = 1}}), OneGpu()) << "else these compare nothing";
+}
+
+TEST(GpuRanks, SumsByNcclHaveTheBitsOfThoseOverTheGpusOwnLinks) {
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .width = 4}, .gpu = MakeGpuOfNccl}), OneGpu());
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .width = 4}, .recorded = {1, 2, 4}, .gpu = MakeGpuOfNccl}), OneGpu());
 }
 
 TEST(GpuRanks, StagesChangeNoBit) {
@@ -137,14 +149,15 @@ INSTANTIATE_TEST_SUITE_P(Formats, Codes, testing::Values(kAwqCase, kOrderedCase,
 /// A group of GPUs, each on a thread: `work` gets the rank's Ops and its group.
 using GroupWork = std::function<void(int rank, kernels::Ops&, kernels::RankGroup&)>;
 absl::Status WithGroup(
-    int size, const GroupWork& work, std::function<int(int)> device = [](int rank) { return rank; }) {
+    int size, const GroupWork& work, std::function<int(int)> device = [](int rank) { return rank; },
+    Maker make = MakeGpu) {
   std::vector<std::unique_ptr<Communicator>> hosts = MakeLocalGroup(size);
   std::vector<absl::Status> results(static_cast<size_t>(size));
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto ops = MakeGpu(device(rank));
+        const auto ops = make(device(rank));
         Communicator& host = *hosts[static_cast<size_t>(rank)];
         auto group = ops->JoinGroup({rank, size, [&](std::span<const std::byte> mine, std::span<std::byte> all) {
                                        return host.AllGather(mine, all);
@@ -168,8 +181,8 @@ std::vector<float> Floats(int rank, size_t n) {
 }
 
 // Sizes on both sides of the border between one round and two, and some that ranks cannot share evenly.
-TEST(GpuRanks, SumsHaveTheBitsOfTheHostsTree) {
-  for (const int size : {2, 4}) {
+void ExpectSumsOfTheHostsTree(Maker make) {
+  for (const int size : {2, 4, 8}) {
     for (const size_t n : {4u, 1024u, 65536u, 65540u, 131072u, 196612u}) {
       std::vector<std::vector<float>> parts;
       for (int r = 0; r < size; ++r) parts.push_back(Floats(r, n));
@@ -177,17 +190,109 @@ TEST(GpuRanks, SumsHaveTheBitsOfTheHostsTree) {
       for (const auto& part : parts) leaves.push_back(part.data());
       std::vector<float> want(n);
       TreeSum(leaves, static_cast<int64_t>(n), want.data());
-      ASSERT_TRUE(WithGroup(size, [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
-                    const auto buffer = ops.Allocate(n * sizeof(float)).value();
-                    ops.CopyToDevice(buffer->data(), parts[static_cast<size_t>(rank)].data(), n * sizeof(float));
-                    EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), static_cast<int64_t>(n)).ok());
-                    std::vector<float> got(n);
-                    ops.CopyToHost(got.data(), buffer->data(), n * sizeof(float));
-                    EXPECT_EQ(std::memcmp(got.data(), want.data(), n * sizeof(float)), 0) << size << " ranks, " << n;
-                    EXPECT_TRUE(group.health().ok()) << group.health();
-                  }).ok());
+      ASSERT_TRUE(
+          WithGroup(
+              size,
+              [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                const auto buffer = ops.Allocate(n * sizeof(float)).value();
+                ops.CopyToDevice(buffer->data(), parts[static_cast<size_t>(rank)].data(), n * sizeof(float));
+                EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), static_cast<int64_t>(n)).ok());
+                std::vector<float> got(n);
+                ops.CopyToHost(got.data(), buffer->data(), n * sizeof(float));
+                EXPECT_EQ(std::memcmp(got.data(), want.data(), n * sizeof(float)), 0) << size << " ranks, " << n;
+                EXPECT_TRUE(group.health().ok()) << group.health();
+              },
+              [](int rank) { return rank; }, make)
+              .ok());
     }
   }
+}
+TEST(GpuRanks, SumsHaveTheBitsOfTheHostsTree) {
+  ExpectSumsOfTheHostsTree(MakeGpu);
+  ExpectSumsOfTheHostsTree(MakeGpuOfNccl);
+}
+
+// One sum after another, of blocks that not all of them have: a landing is written again while others still read.
+TEST(GpuRanks, SumsOfChangingSizesFollowEachOther) {
+  constexpr int kSize = 4, kSums = 24;
+  const auto length = [](int sum) { return size_t{1024} * static_cast<size_t>(1 + sum * 7 % 5) - 4 * (sum % 3); };
+  std::vector<std::vector<float>> want(kSums);
+  for (int sum = 0; sum < kSums; ++sum) {
+    std::vector<std::vector<float>> parts;
+    std::vector<const float*> leaves;
+    for (int r = 0; r < kSize; ++r) parts.push_back(Floats(r + 10 * sum, length(sum)));
+    for (const auto& part : parts) leaves.push_back(part.data());
+    want[static_cast<size_t>(sum)].resize(length(sum));
+    TreeSum(leaves, static_cast<int64_t>(length(sum)), want[static_cast<size_t>(sum)].data());
+  }
+  ASSERT_TRUE(WithGroup(kSize, [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                std::vector<std::unique_ptr<kernels::Buffer>> buffers;
+                for (int sum = 0; sum < kSums; ++sum) {
+                  const std::vector<float> mine = Floats(rank + 10 * sum, length(sum));
+                  buffers.push_back(ops.Allocate(mine.size() * sizeof(float)).value());
+                  ops.CopyToDevice(buffers.back()->data(), mine.data(), mine.size() * sizeof(float));
+                }
+                for (int sum = 0; sum < kSums; ++sum)
+                  EXPECT_TRUE(group
+                                  .TreeAllReduce(static_cast<float*>(buffers[static_cast<size_t>(sum)]->data()),
+                                                 static_cast<int64_t>(length(sum)))
+                                  .ok());
+                for (size_t sum = 0; sum < kSums; ++sum) {
+                  std::vector<float> got(want[sum].size());
+                  ops.CopyToHost(got.data(), buffers[sum]->data(), got.size() * sizeof(float));
+                  EXPECT_EQ(std::memcmp(got.data(), want[sum].data(), got.size() * sizeof(float)), 0) << sum;
+                }
+              }).ok());
+}
+
+TEST(GpuRanks, WithoutPeerAccessSumsGoByNcclAndSaySo) {
+  const auto about = [](Maker make) {
+    std::string said;
+    EXPECT_TRUE(WithGroup(
+                    2,
+                    [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                      if (rank == 0) said = group.about();
+                      const auto buffer = ops.Allocate(64).value();
+                      const std::vector<float> mine(16, 1.5f);
+                      ops.CopyToDevice(buffer->data(), mine.data(), 64);
+                      EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), 16).ok());
+                      std::vector<float> got(16);
+                      ops.CopyToHost(got.data(), buffer->data(), 64);
+                      EXPECT_EQ(got, std::vector<float>(16, 3.0f));
+                    },
+                    [](int rank) { return rank; }, make)
+                    .ok());
+    return said;
+  };
+  EXPECT_EQ(about(MakeGpu), "of up to 262144 bytes over the GPUs' own links, else by NCCL");
+  gpu::SetEmulatedPeers(gpu::EmulatedPeers::kNoAccess);
+  EXPECT_THAT(about(MakeGpu), HasSubstr("by NCCL, since those over the GPUs' own links cannot be: rank 0: memory of "
+                                        "rank 1: no peer access from GPU 0 to 1"));
+  gpu::SetEmulatedPeers(gpu::EmulatedPeers::kReachable);
+  EXPECT_THAT(about(MakeGpuOfNccl), HasSubstr("they are switched off"));
+}
+
+// Rank 1 never comes to the sum: rank 0's kernel waits for it until the group is aborted.
+TEST(GpuRanks, AnAbortEndsASumThatWaitsForARank) {
+  std::atomic<kernels::RankGroup*> waits = nullptr;
+  std::atomic<bool> ended = false;
+  ASSERT_TRUE(WithGroup(2, [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                if (rank == 1) {
+                  waits.wait(nullptr);
+                  waits.load()->Abort(absl::UnavailableError("rank 1 does not answer"));
+                  ended.wait(false);
+                  return;
+                }
+                const auto buffer = ops.Allocate(64).value();
+                EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), 16).ok());
+                waits = &group;
+                waits.notify_all();
+                ops.Sync();
+                EXPECT_TRUE(absl::IsUnavailable(group.health())) << group.health();
+                EXPECT_FALSE(group.TreeAllReduce(static_cast<float*>(buffer->data()), 16).ok());
+                ended = true;
+                ended.notify_all();
+              }).ok());
 }
 
 TEST(GpuRanks, OneGpuForTwoRanksIsRefusedByItsName) {
@@ -206,14 +311,18 @@ TEST(GpuRanks, TwoKindsOfGpuInOneGroupAreRefusedByName) {
 }
 
 TEST(GpuRanks, OtherLengthsAreAnErrorOfTheGroup) {
-  ASSERT_TRUE(WithGroup(2, [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
-                const auto buffer = ops.Allocate(4096).value();
-                const int64_t n = rank == 0 ? 16 : 32;
-                EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok()) << "it is enqueued";
-                ops.Sync();
-                EXPECT_THAT(std::string(group.health().message()), HasSubstr("other lengths"));
-                EXPECT_FALSE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok());
-              }).ok());
+  ASSERT_TRUE(WithGroup(
+                  2,
+                  [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                    const auto buffer = ops.Allocate(4096).value();
+                    const int64_t n = rank == 0 ? 16 : 32;
+                    EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok()) << "it is enqueued";
+                    ops.Sync();
+                    EXPECT_THAT(std::string(group.health().message()), HasSubstr("other lengths"));
+                    EXPECT_FALSE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok());
+                  },
+                  [](int rank) { return rank; }, MakeGpuOfNccl)
+                  .ok());
 }
 
 TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
@@ -239,7 +348,7 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
 
 // As a rank that hangs in a kernel: nobody but Abort ends it.
 TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
-  RankThreads ranks(OptionsOf({.shape = {.tensor = 2}}));
+  RankThreads ranks(OptionsOf({.shape = {.tensor = 2}, .gpu = MakeGpuOfNccl}));
   SteppedEngineOptions options;
   options.layout = ranks.layout();
   SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());

@@ -1,0 +1,133 @@
+#include "kernels/cuda/host/peer_sums.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::cuda {
+namespace {
+
+/// A handle of CUDA IPC shares whole pages of the device.
+constexpr size_t kDevicePage = 2 << 20;
+
+uint32_t* StopWord(const gpu::Memory& memory) { return static_cast<uint32_t*>(memory.data()); }
+
+/// What kernels of this rank or of another may still use.
+template <typename T>
+void KeepForEver(T kept) {
+  static std::mutex mutex;
+  static auto* all = new std::vector<T>;
+  std::lock_guard lock(mutex);
+  all->push_back(std::move(kept));
+}
+
+struct Reason {
+  char text[160] = {};
+};
+
+}  // namespace
+
+/// What a rank tells the others.
+struct PeerSums::Card {
+  gpu::MemoryCard memory;
+  int64_t floats = 0;
+};
+
+PeerSums::PeerSums(gpu::Stream& stream, int rank, int ranks) : stream_(stream), rank_(rank), ranks_(ranks) {}
+
+PeerSums::~PeerSums() {
+  if (!stop_.has_value() || *StopWord(*stop_) == 0) return;
+  KeepForEver(*std::exchange(landing_, std::nullopt));
+  KeepForEver(*std::exchange(epochs_, std::nullopt));
+  KeepForEver(*std::exchange(stop_, std::nullopt));
+  for (auto& other : others_) KeepForEver(std::move(other));
+}
+
+// Everything is zero before another rank hears of it.
+std::string PeerSums::Allocate(int64_t floats) {
+  capacity_ = floats / kPeerBlockFloats * kPeerBlockFloats;
+  const size_t flags = static_cast<size_t>(blocks() * ranks_) * sizeof(uint32_t), bytes = LandingBytes() + flags;
+  landing_.emplace((bytes + kDevicePage - 1) / kDevicePage * kDevicePage, gpu::MemoryKind::kPeer);
+  epochs_.emplace(static_cast<size_t>(blocks()) * sizeof(uint32_t));
+  stop_.emplace(sizeof(uint32_t), gpu::MemoryKind::kShared);
+  if (landing_->data() == nullptr || epochs_->data() == nullptr || stop_->data() == nullptr)
+    return StrCat("landings need ", landing_->bytes(), " bytes of device memory, ", gpu::CurrentDevice().free_bytes,
+                  " are free");
+  *StopWord(*stop_) = 0;
+  stream_.FillAsync(landing_->data(), 0, landing_->bytes());
+  stream_.FillAsync(epochs_->data(), 0, epochs_->bytes());
+  return stream_.Synchronize();
+}
+
+std::string PeerSums::Open(const std::vector<Card>& cards) {
+  for (const Card& card : cards) {
+    auto& other = others_.emplace_back(std::make_unique<gpu::PeerMemory>());
+    const auto r = others_.size() - 1;
+    if (card.memory.machine[0] == 0) return StrCat("rank ", r, ": ", card.memory.refused);
+    if (const std::string why = other->Open(card.memory); !why.empty()) return StrCat("memory of rank ", r, ": ", why);
+    push_.landings[r] = static_cast<float*>(other->data());
+    push_.flags[r] = reinterpret_cast<uint32_t*>(static_cast<char*>(other->data()) + LandingBytes());
+  }
+  auto* epochs = static_cast<uint32_t*>(epochs_->data());
+  push_.epochs = epochs;
+  push_.capacity = sum_.capacity = capacity_;
+  push_.rank = rank_;
+  push_.ranks = ranks_;
+  sum_.landing = push_.landings[rank_];
+  sum_.flags = push_.flags[rank_];
+  sum_.epochs = epochs;
+  sum_.stop = StopWord(*stop_);
+  return {};
+}
+
+absl::StatusOr<std::unique_ptr<PeerSums>> PeerSums::Meet(gpu::Stream& stream, const kernels::GroupSeat& seat,
+                                                         int64_t bytes, std::string* why) {
+  stream.Bind();
+  const auto ranks = static_cast<size_t>(seat.size);
+  std::vector<Card> cards(ranks);
+  Card card{.floats = std::max<int64_t>(0, bytes) / static_cast<int64_t>(sizeof(float))};
+  const auto tell = [&](const auto& mine, auto& all) {
+    return seat.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  };
+  BATON_RETURN_IF_ERROR(tell(card, cards));
+  const int64_t floats = std::ranges::min(cards, {}, &Card::floats).floats;
+  if (floats < kPeerBlockFloats || seat.size > kMostPeers) {
+    *why = seat.size > kMostPeers ? StrCat(seat.size, " GPUs, at most ", kMostPeers) : "they are switched off";
+    return nullptr;
+  }
+  auto sums = std::make_unique<PeerSums>(stream, seat.rank, seat.size);
+  std::string refused = sums->Allocate(floats);
+  if (refused.empty())
+    card.memory = gpu::CardOf(*sums->landing_);
+  else
+    refused.copy(card.memory.refused, sizeof(card.memory.refused) - 1);
+  BATON_RETURN_IF_ERROR(tell(card, cards));
+  if (refused.empty()) refused = sums->Open(cards);
+  Reason reason;
+  std::vector<Reason> reasons(ranks);
+  refused.copy(reason.text, sizeof(reason.text) - 1);
+  BATON_RETURN_IF_ERROR(tell(reason, reasons));
+  for (size_t r = 0; r < ranks; ++r) {
+    if (reasons[r].text[0] == 0) continue;
+    *why = StrCat("rank ", r, ": ", reasons[r].text);
+    return nullptr;
+  }
+  return sums;
+}
+
+void PeerSums::Sum(float* data, int64_t n) {
+  BATON_CHECK(n <= capacity_ && n % 4 == 0, n, " floats of ", capacity_);
+  push_.data = sum_.data = data;
+  push_.n = sum_.n = n;
+  LaunchPeerSum(stream_, push_, sum_, true);
+}
+
+void PeerSums::Stop() { std::atomic_ref(*StopWord(*stop_)).store(1); }
+
+}  // namespace baton::cuda
