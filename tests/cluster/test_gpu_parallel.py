@@ -80,7 +80,7 @@ class GpuParallel(unittest.TestCase):
     def test_gpus_that_do_not_reach_each_others_memory_sum_by_nccl_and_say_so(self):
         own = "sums over GPUs of up to 262144 bytes over the GPUs' own links, else by NCCL"
         by_nccl = "sums over GPUs by NCCL, since those over the GPUs' own links cannot be: rank 0: "
-        for backend, env, flags, words in (([], {}, [], own), (MP, {}, [], own), (MP, {"BATON_EMULATED_PEERS": "no-ipc"}, [], by_nccl + "CUDA IPC is not supported"),
+        for backend, env, flags, words in (([], {}, [], own), (MP, {}, [], own), (MP, {"BATON_EMULATED_PEERS": "no-ipc"}, [], by_nccl + "memory of rank 1: CUDA IPC is not supported"),
                                            ([], {"BATON_EMULATED_PEERS": "no-access"}, [], by_nccl + "memory of rank 1: no peer access from GPU 0 to 1"),
                                            ([], {}, NCCL, "cannot be: they are switched off")):
             with self.subTest(backend=backend, env=env, flags=flags), Cluster(args=[*WIDTH, *backend, f"--{TP}", 2, *flags], env=env) as c:
