@@ -89,7 +89,7 @@ KernelCase QuantCase(int m, int n, int k, int group, bool expanded = false, bool
     return CheckProducts(stream, *out, *x, m, n, k, [&](int col, int i) { return ValueOf(*weight, col, i); });
   };
   const double weights = static_cast<double>(n) * k;
-  return {ShapeName(m, n, k) + " " + GroupName(k, group),
+  return {ShapeName(m, n, k) + GroupName(k, group),
           weights * weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 

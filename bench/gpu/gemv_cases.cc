@@ -121,7 +121,7 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
     return {};
   };
   const double weights = static_cast<double>(n) * k;
-  return {std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " + GroupName(k, group),
+  return {std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + GroupName(k, group),
           weights * p->weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 

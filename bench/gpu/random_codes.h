@@ -38,7 +38,9 @@ inline double ValueOf(const kernels::QuantizedWeight& w, int output, int input) 
   return (float8 ? double{FloatOfE4m3(code)} : static_cast<double>(code) - w.zeros[0]) * double{w.scales[0]};
 }
 
-/// "g128", or "channel" where a row has one scale.
-inline std::string GroupName(int k, int group) { return group == k ? "channel" : "g" + std::to_string(group); }
+/// " g128", or " channel" where a row has one scale: behind a shape.
+inline std::string GroupName(int k, int group) {
+  return group == k ? std::string(" channel") : std::string(" g").append(std::to_string(group));
+}
 
 }  // namespace baton::bench
