@@ -133,8 +133,9 @@ Part FormatWriter::Joined(const std::vector<Part>& parts) {
     text.clear();
     absl::StrAppend(&lark, "(", part.lark, ") ");
   }
-  if (regular) return {text, true};
-  return {StrCat(lark, text.empty() ? "" : Define("TEXT", text)), false};
+  // By name: brackets in brackets are soon too deep for a grammar.
+  if (regular) return {text.empty() ? text : Define("TEXT", text), true};
+  return {Define("rule", StrCat(lark, text.empty() ? text : Define("TEXT", text))), false};
 }
 
 std::string FormatWriter::AnyOf(const std::vector<Part>& parts, bool regular) {

@@ -163,17 +163,17 @@ class Combined(unittest.TestCase):
         value = {"type": "json_schema", "json_schema": {"enum": [1, "one"]}}
         tag = {"type": "tag", "begin": "<f>", "content": value, "end": ["</f>", "/"]}
         formats = {
-            '(1|"one")[.][a-z]{1,5}': {"type": "sequence", "elements": [value, {"type": "const_string", "value": "."}, word]},
-            '[a-z]{1,5}|1|"one"': {"type": "or", "elements": [word, value]},
-            '(?s:<t>((?!</t>|;).)*(</t>|;)(1|"one"))': {"type": "sequence", "elements": [
+            '\\s*(1|"one")\\s*[.][a-z]{1,5}': {"type": "sequence", "elements": [value, {"type": "const_string", "value": "."}, word]},
+            '[a-z]{1,5}|\\s*(1|"one")\\s*': {"type": "or", "elements": [word, value]},
+            '(?s:<t>((?!</t>|;).)*(</t>|;)\\s*(1|"one")\\s*)': {"type": "sequence", "elements": [
                 {"type": "tag", "begin": "<t>", "content": {"type": "any_text"}, "end": ["</t>", ";"]}, value]},
-            '<f>(1|"one")(</f>|/)(,<f>(1|"one")(</f>|/))*': {"type": "tags_with_separator", "tags": [tag], "separator": ",", "at_least_one": True},
-            '<f>(1|"one")(</f>|/)': {"type": "triggered_tags", "triggers": ["<"], "tags": [tag], "at_least_one": True, "stop_after_first": True},
+            '<f>\\s*(1|"one")\\s*(</f>|/)(,<f>\\s*(1|"one")\\s*(</f>|/))*': {"type": "tags_with_separator", "tags": [tag], "separator": ",", "at_least_one": True},
+            '<f>\\s*(1|"one")\\s*(</f>|/)': {"type": "triggered_tags", "triggers": ["<"], "tags": [tag], "at_least_one": True, "stop_after_first": True},
             '(ab){2,3}x?': {"type": "sequence", "elements": [{"type": "repeat", "min": 2, "max": 3, "content": {"type": "const_string", "value": "ab"}},
                                                             {"type": "optional", "content": {"type": "const_string", "value": "x"}}]},
         }
         ended = set()
-        toward = {str(t): 4.0 for t in self.tokens_of(";")}
+        toward = {**{str(t): -100 for t in WHITE}, **{str(t): 4.0 for t in self.tokens_of(";")}}  # JSON may have white space around it
         for regex, form in formats.items():
             whole = {"type": "structural_tag", "format": form}
             for seed in range(6):

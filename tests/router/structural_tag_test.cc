@@ -120,6 +120,16 @@ TEST_F(StructuralTag, EveryFormatTakesTheTextsOfItsLanguage) {
   }
 }
 
+TEST_F(StructuralTag, TagsInTagsAreServedAsDeepAsABodyMayBe) {
+  std::string format = R"({"type":"json_schema","json_schema":{"enum":[1]}})", text = "1";
+  for (int i = 0; i < 50; ++i) {
+    format = StrCat(R"({"type":"tag","begin":"[","content":)", format, R"(,"end":"]"})");
+    text = StrCat("[", text, "]");
+  }
+  EXPECT_TRUE(Takes(format, text));
+  EXPECT_FALSE(Takes(format, text.substr(1)));
+}
+
 TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
   const std::string any = R"({"type":"any_text"})", path = "response_format.format";
   const std::tuple<std::string, std::string, std::string> cases[] = {
