@@ -12,7 +12,7 @@
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
-#include "load/request_lists.h"
+#include "load/report_lists.h"
 
 namespace baton::load {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/str_cat.h"
-#include "load/request_lists.h"
+#include "load/report_lists.h"
 
 namespace baton::load {
 namespace {

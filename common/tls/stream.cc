@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "common/errno_text.h"
+#include "common/net/descriptor_passing.h"
 #include "common/status.h"
 #include "common/tls/context.h"
 
@@ -22,42 +23,6 @@ constexpr std::string_view kAlert("\x15\x03\x03\x00\x02\x02\x46", 7);
 
 absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
 absl::Status Closed() { return absl::UnavailableError("the peer closed the connection"); }
-/// Room for what travels beside bytes: descriptors.
-class Control {
- public:
-  void Carry(int descriptor, msghdr& message) {
-    message.msg_control = bytes_;
-    message.msg_controllen = CMSG_SPACE(sizeof(int));
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(head), &descriptor, sizeof(int));
-  }
-  void Receive(msghdr& message) {
-    message.msg_control = bytes_;
-    message.msg_controllen = sizeof(bytes_);
-  }
-  /// The first descriptor becomes `kept`, unless there is one; the kernel closes those that find no room.
-  static void Keep(const msghdr& message, int& kept) {
-    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
-         head = CMSG_NXTHDR(const_cast<msghdr*>(&message), head)) {
-      if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-      for (size_t at = CMSG_LEN(0); at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
-        int descriptor = -1;
-        std::memcpy(&descriptor, CMSG_DATA(head) + (at - CMSG_LEN(0)), sizeof(int));
-        if (kept < 0) {
-          kept = descriptor;
-        } else {
-          close(descriptor);
-        }
-      }
-    }
-  }
-
- private:
-  alignas(cmsghdr) char bytes_[CMSG_SPACE(4 * sizeof(int))] = {};
-};
 bool NotNow() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace
@@ -79,8 +44,8 @@ Stream::~Stream() {
 
 absl::StatusOr<size_t> Stream::WritePlain(std::span<const iovec> pieces) {
   msghdr message{.msg_iov = const_cast<iovec*>(pieces.data()), .msg_iovlen = pieces.size()};
-  Control control;
-  if (attached_ >= 0) control.Carry(attached_, message);
+  PassedDescriptors beside;
+  if (attached_ >= 0) beside.Carry(attached_, message);
   const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) attached_ = -1;
   if (sent >= 0) return static_cast<size_t>(sent);
@@ -92,10 +57,10 @@ absl::StatusOr<size_t> Stream::ReadPlain(void* to, size_t bytes) {
   char nowhere[16 << 10];
   iovec piece{to != nullptr ? to : nowhere, to != nullptr ? bytes : std::min(bytes, sizeof nowhere)};
   msghdr message{.msg_iov = &piece, .msg_iovlen = 1};
-  Control control;
-  if (keeps_) control.Receive(message);
+  PassedDescriptors beside;
+  if (keeps_) beside.Receive(message);
   const ssize_t got = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got >= 0 && keeps_) Control::Keep(message, kept_);
+  if (got >= 0 && keeps_) PassedDescriptors::Keep(message, kept_);
   if (got > 0) return static_cast<size_t>(got);
   if (got == 0) return Closed();
   if (NotNow()) return 0u;

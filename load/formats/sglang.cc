@@ -3,7 +3,7 @@
 
 #include "common/str_cat.h"
 #include "load/formats/formats.h"
-#include "load/request_lists.h"
+#include "load/report_lists.h"
 
 namespace baton::load {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/policy/policies.h"
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
 
 namespace baton::router {
 namespace {

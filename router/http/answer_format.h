@@ -32,14 +32,6 @@ struct CallPart {
   std::string arguments;
 };
 
-/// What every API says of an answer that ended since no token is allowed any more (ChoiceFinish::nothing_allowed).
-inline constexpr char kNothingAllowed[] = "nothing_allowed";
-
-/// Whether the model said that it is done: neither its length nor a stop string nor a lack of tokens cut the answer.
-inline bool EndedByModel(const ChoiceFinish& finish) {
-  return finish.reason == FinishReason::kStop && !finish.stop_string && !finish.nothing_allowed;
-}
-
 /// Everything of one choice that a chunk or a whole answer shows.
 struct ChoicePart {
   uint32_t index = 0;  ///< over all prompts

@@ -6,6 +6,7 @@
 #include "common/str_cat.h"
 #include "router/dialect/call_grammar.h"
 #include "router/dialect/call_marks.h"
+#include "router/http/finish_reason.h"
 #include "router/request/best_of.h"
 
 namespace baton::router {

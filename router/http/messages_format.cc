@@ -1,6 +1,7 @@
 #include "router/http/messages_format.h"
 
 #include "common/str_cat.h"
+#include "router/http/finish_reason.h"
 
 namespace baton::router {
 namespace {
@@ -11,11 +12,7 @@ std::string Event(std::string_view type, const std::string& json) {
 
 /// "stop_reason":…,"stop_sequence":…
 std::string StopMembers(const ChoiceFinish& finish, bool called) {
-  const char* reason = finish.reason == FinishReason::kLength ? "max_tokens"
-                       : finish.stop_string                   ? "stop_sequence"
-                       : called && EndedByModel(finish)       ? "tool_use"
-                                                              : "end_turn";
-  std::string out = StrCat(R"("stop_reason":")", reason, R"(","stop_sequence":)");
+  std::string out = StrCat(R"("stop_reason":")", MessagesStopReason(finish, called), R"(","stop_sequence":)");
   if (finish.stop_string) {
     AppendJsonString(*finish.stop_string, out);
   } else {

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "common/str_cat.h"
+#include "router/http/finish_reason.h"
 #include "router/http/token_logprobs.h"
 
 namespace baton::router {
@@ -72,7 +73,7 @@ const std::string& OllamaFormat::Piece(const ChoicePart& part, const AnswerTail&
 }
 
 std::string OllamaFormat::Finish(const ChoicePart&, const ChoiceFinish& finish, const AnswerTail&) {
-  reason_ = finish.reason == FinishReason::kLength ? "length" : finish.nothing_allowed ? kNothingAllowed : "stop";
+  reason_ = OllamaDoneReason(finish);
   if (calls_.empty()) return "";
   std::string out;
   JsonWriter w(out);

@@ -3,21 +3,13 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
+#include "router/http/finish_reason.h"
 #include "router/http/token_logprobs.h"
 
 namespace baton::router {
 namespace {
 
 std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n"); }
-
-const char* FinishName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    default: return "error";
-  }
-}
 
 void TokenIds(JsonWriter& w, const std::vector<int32_t>& ids) {
   w.BeginArray();
@@ -143,8 +135,7 @@ void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& f
     if (!head_.chat) w.NullField("stop_reason");
     return;
   }
-  const bool whole_call = called && EndedByModel(*finish);
-  w.Field("finish_reason", whole_call ? "tool_calls" : FinishName(finish->reason)).Key("stop_reason");
+  w.Field("finish_reason", OpenAiFinishReason(*finish, called)).Key("stop_reason");
   if (finish->stop_string) {
     w.String(*finish->stop_string);
   } else if (finish->stop_token_id) {

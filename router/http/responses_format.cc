@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_join.h"
 #include "common/str_cat.h"
+#include "router/http/finish_reason.h"
 #include "router/http/token_logprobs.h"
 
 namespace baton::router {
@@ -202,8 +203,7 @@ const std::string& ResponsesFormat::Piece(const ChoicePart& part, const AnswerTa
 
 std::string ResponsesFormat::Finish(const ChoicePart&, const ChoiceFinish& finish, const AnswerTail&) {
   out_.clear();
-  if (finish.reason == FinishReason::kLength) cut_ = "max_output_tokens";
-  if (finish.nothing_allowed) cut_ = kNothingAllowed;
+  if (const char* const why = ResponsesCutReason(finish)) cut_ = why;
   if (open_ == Item::kNone && items_.empty()) Open(Item::kMessage);  // an answer of nothing is an empty message
   if (open_ == Item::kMessage && !new_logprobs_.empty()) Add("");    // of tokens behind the text: what ended it
   Close();

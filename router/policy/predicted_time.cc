@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "router/policy/cheapest_option.h"
 #include "router/policy/policies.h"
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
+#include "router/policy/predicted_time_search.h"
 
 namespace baton::router {
 namespace {

@@ -160,7 +160,7 @@ PLANTED = [
     ("kernels/cpu/a.cc", "kernels/cuda/host/cuda_ops.h"),
     ("kernels/cuda/a.cc", "kernels/cpu/cpu_ops.h"),
     ("kernels/ops.h", "kernels/cpu/cpu_ops.h"),
-    ("kvtransfer/slot_passes.cc", "kvtransfer/tcp/tcp_transport.h"),
+    ("kvtransfer/slot_verify.cc", "kvtransfer/tcp/tcp_transport.h"),
     ("kvtransfer/ucx/a.cc", "kvtransfer/shm/shm_transport.h"),
     ("decode_worker/handoff/a.cc", "decode_worker/ticket_desk.h"),
     ("router/http/a.cc", "router/fleet/fleet.h"),

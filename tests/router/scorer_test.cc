@@ -2,7 +2,7 @@
 
 #include "router/policy/load_share.h"
 #include "router/policy/policies.h"
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
 
 namespace baton::router {
 namespace {

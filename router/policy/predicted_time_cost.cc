@@ -1,4 +1,4 @@
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // The cheapest option without a cost for each pair is the one that a cost for each pair gives.
-#include "router/policy/cheapest_option.h"
+#include "router/policy/predicted_time_search.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "router/policy/policies.h"
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
 
 namespace baton::router {
 namespace {

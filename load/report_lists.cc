@@ -1,4 +1,4 @@
-#include "load/request_lists.h"
+#include "load/report_lists.h"
 
 #include <algorithm>
 #include <array>

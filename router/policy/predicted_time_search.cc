@@ -1,11 +1,11 @@
-#include "router/policy/cheapest_option.h"
+#include "router/policy/predicted_time_search.h"
 
 #include <algorithm>
 #include <limits>
 #include <string_view>
 #include <vector>
 
-#include "router/policy/predicted_cost.h"
+#include "router/policy/predicted_time_cost.h"
 
 namespace baton::router {
 namespace {

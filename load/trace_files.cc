@@ -1,0 +1,88 @@
+#include "load/trace_files.h"
+
+#include <algorithm>
+#include <ctime>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "common/foreign_text.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The number of a block's made text: the same hash is the same text.
+absl::StatusOr<uint64_t> BlockPiece(const Json& hash, const DatasetLine& line) {
+  if (hash.is_number_integer()) return hash.get<uint64_t>() * 0x9e3779b97f4a7c15 + 1;
+  if (hash.is_string()) return std::hash<std::string>{}(hash.get_ref<const std::string&>());
+  return line.Wrong(StrCat("a hash is an integer or a text, not ", Printable(hash.dump(), 40)));
+}
+
+// A trace's prompt is made of its blocks; what they do not cover is its own.
+absl::Status MakeBlocks(const Json& row, const BenchOptions& o, const DatasetLine& line, uint64_t number,
+                        Prompt& prompt) {
+  const char* key = row.contains("hash_ids") ? "hash_ids" : "bh";
+  const int64_t size = o.trace_block_size > 0 ? o.trace_block_size : key[0] == 'h' ? 512 : 1024;
+  int64_t left = prompt.tokens;
+  if (const auto blocks = row.find(key); blocks != row.end()) {
+    if (!blocks->is_array()) return line.Wrong(StrCat("\"", key, "\" is no list"));
+    if (static_cast<int64_t>(blocks->size()) > prompt.tokens / size + 1)
+      return line.Wrong(StrCat(blocks->size(), " blocks of ", size, " tokens for a prompt of ", prompt.tokens));
+    for (const Json& hash : *blocks) {
+      BATON_ASSIGN_OR_RETURN(const uint64_t piece, BlockPiece(hash, line));
+      prompt.pieces.push_back({piece, std::min(left, size)});
+      left -= std::min(left, size);
+    }
+  }
+  prompt.pieces.push_back({o.seed * 0x9e3779b97f4a7c15 + 2 * number, left});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+/// Not before the line before.
+absl::Status TraceReader::SetTime(double ms, const DatasetLine& line, Prompt& prompt) {
+  if (!first_ms_) first_ms_ = last_ms_ = ms;
+  if (ms < last_ms_) return line.Wrong(StrCat("time runs backwards by ", last_ms_ - ms, " ms"));
+  last_ms_ = ms;
+  prompt.at = Duration(static_cast<int64_t>((ms - *first_ms_) / options_.trace_speed * 1e6));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Prompt> TraceReader::Json(const std::string& text, const DatasetLine& line, uint64_t number) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json row, line.Object(text));
+  Prompt prompt;
+  BATON_ASSIGN_OR_RETURN(const double ms, line.Number(row, "timestamp", "ts", 0, 1e15));
+  BATON_ASSIGN_OR_RETURN(const double input, line.Number(row, "input_length", "il", 1, kMostTokensOfALine));
+  BATON_ASSIGN_OR_RETURN(const double output, line.Number(row, "output_length", "ol", 0, kMostTokensOfALine));
+  prompt.tokens = static_cast<int64_t>(input);
+  prompt.output_tokens = std::max<int64_t>(1, static_cast<int64_t>(output));
+  BATON_RETURN_IF_ERROR(SetTime(ms, line, prompt));
+  BATON_RETURN_IF_ERROR(MakeBlocks(row, options_, line, number, prompt));
+  return prompt;
+}
+
+absl::StatusOr<Prompt> TraceReader::Azure(const std::string& text, const DatasetLine& line, uint64_t number) {
+  const std::vector<std::string> cells = absl::StrSplit(text, ',');
+  std::tm day{};
+  double seconds = 0;
+  int64_t input = 0, output = 0;
+  if (cells.size() != 3 || !absl::SimpleAtoi(cells[1], &input) || !absl::SimpleAtoi(cells[2], &output) || input < 1 ||
+      output < 0 || std::max(input, output) > kMostTokensOfALine)
+    return line.Wrong(StrCat("not TIMESTAMP,ContextTokens,GeneratedTokens: ", Printable(text, 60)));
+  const char* const rest = strptime(cells[0].c_str(), "%Y-%m-%d %H:%M:", &day);
+  if (rest == nullptr || !absl::SimpleAtod(rest, &seconds) || !(seconds >= 0 && seconds < 61))
+    return line.Wrong(StrCat("not a time: ", Printable(cells[0], 40)));
+  Prompt prompt{.tokens = input, .output_tokens = std::max<int64_t>(1, output)};
+  const double ms = (static_cast<double>(timegm(&day)) + seconds) * 1000;
+  BATON_RETURN_IF_ERROR(SetTime(ms, line, prompt));
+  prompt.pieces.push_back({options_.seed * 0x9e3779b97f4a7c15 + 2 * number, input});
+  return prompt;
+}
+
+}  // namespace baton::load
