@@ -90,6 +90,85 @@ KernelCase GatherCase(int rows, int n) {
       [=](size_t i) { return double{px::ToFloat(x[static_cast<size_t>(picked[i / n]) * n + i % n])}; });
 }
 
+/// Inputs in the order of a quantized weight's: a permutation, filled up with zeros.
+KernelCase GatherColumnsCase(int rows, int n) {
+  auto x = RandomValues<bf16>(static_cast<size_t>(rows) * n, 12);
+  std::vector<int32_t> columns(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) columns[i] = i % 64 == 63 ? -1 : static_cast<int32_t>(i * 7919L % n);
+  auto dx = Shared(x);
+  auto dcolumns = Shared(columns);
+  auto out = Shared<bf16>(static_cast<size_t>(rows) * n);
+  return Elements<bf16>(
+      "gather_columns", Shape(rows, n), 4.0 * rows * n + 4.0 * n, 0, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchGatherColumns(stream, {dx->data(), dcolumns->data(), out->data(), n, rows, n});
+      },
+      [=](size_t i) {
+        const int32_t column = columns[i % n];
+        return column < 0 ? 0.0 : double{px::ToFloat(x[i / n * n + static_cast<size_t>(column)])};
+      });
+}
+
+/// A sum over two ranks, both on this GPU: four launches of which two GPUs make two each, without the way between them.
+class TwoRanks {
+ public:
+  explicit TwoRanks(int64_t n) : n_(n), blocks_((n + cuda::kPeerBlockFloats - 1) / cuda::kPeerBlockFloats) {
+    const auto words = static_cast<size_t>(blocks_);
+    stop_ = std::make_unique<gpu::Memory>(4, gpu::MemoryKind::kShared);
+    *static_cast<uint32_t*>(stop_->data()) = 0;
+    for (int r = 0; r < kRanks; ++r) {
+      parts_[r] = RandomValues<float>(static_cast<size_t>(n), 13 + static_cast<unsigned>(r));
+      data_[r] = Shared(parts_[r]);
+      landings_[r] = Shared<float>(static_cast<size_t>(2 * kRanks * n));
+      flags_[r] = Shared(std::vector<uint32_t>(kRanks * words, 0));
+      epochs_[r] = Shared(std::vector<uint32_t>(words, 0));
+    }
+  }
+  void Launch(gpu::Stream& stream) const {
+    const unsigned blocks = static_cast<unsigned>(blocks_);
+    for (int r = 0; r < kRanks; ++r) {
+      cuda::PeerPushParams push{.data = data_[r]->data(), .epochs = epochs_[r]->data(), .n = n_, .capacity = n_};
+      for (int to = 0; to < kRanks; ++to)
+        push.landings[to] = landings_[to]->data(), push.flags[to] = flags_[to]->data();
+      push.rank = r;
+      push.ranks = kRanks;
+      gpu::Launch(stream, {.grid = {blocks, kRanks}, .block = {cuda::kRowOpThreads}}, &cuda::PeerPushKernel, push);
+    }
+    for (int r = 0; r < kRanks; ++r) {
+      const cuda::PeerSumParams sum{landings_[r]->data(),
+                                    flags_[r]->data(),
+                                    epochs_[r]->data(),
+                                    static_cast<const uint32_t*>(stop_->data()),
+                                    data_[r]->data(),
+                                    n_,
+                                    n_};
+      gpu::Launch(stream, {.grid = {blocks}, .block = {cuda::kRowOpThreads}, .awaits_peers = true},
+                  &cuda::PeerSumKernel<kRanks>, sum);
+    }
+  }
+  void Restore(gpu::Stream& stream) const {
+    for (int r = 0; r < kRanks; ++r) stream.Upload(data_[r]->data(), parts_[r].data(), parts_[r].size() * 4);
+  }
+  std::shared_ptr<DeviceArray<float>> out() const { return data_[0]; }
+  double Want(size_t i) const { return double{parts_[0][i]} + parts_[1][i]; }
+
+ private:
+  static constexpr int kRanks = 2;
+  const int64_t n_, blocks_;
+  std::vector<float> parts_[kRanks];
+  std::shared_ptr<DeviceArray<float>> data_[kRanks], landings_[kRanks];
+  std::shared_ptr<DeviceArray<uint32_t>> flags_[kRanks], epochs_[kRanks];
+  std::unique_ptr<gpu::Memory> stop_;
+};
+KernelCase PeerSumCase(int rows, int n) {
+  const int64_t floats = static_cast<int64_t>(rows) * n;
+  const auto ranks = std::make_shared<TwoRanks>(floats);
+  return Elements<float>(
+      "peer_sum", "2 ranks, one GPU, " + Shape(rows, n), 2.0 * 24 * static_cast<double>(floats),
+      2.0 * static_cast<double>(floats), ranks->out(), [=](gpu::Stream& stream) { ranks->Launch(stream); },
+      [=](size_t i) { return ranks->Want(i); }, [=](gpu::Stream& stream) { ranks->Restore(stream); });
+}
+
 KernelCase SoftCapCase(int rows, int n) {
   auto x = RandomValues<float>(static_cast<size_t>(rows) * n, 5, 30.0f);
   auto out = Shared(x);
@@ -261,6 +340,8 @@ std::vector<CaseMaker> ElementCases(const Sizes& s) {
   return {{"embedding", [=] { return EmbeddingCase(rows, hidden); }},
           {"add_rows", [=] { return AddCase(s(4096, 2), s(4096, 520)); }},
           {"gather_rows", [=] { return GatherCase(rows, hidden); }},
+          {"gather_columns", [=] { return GatherColumnsCase(s(2048, 3), s(4096, 520)); }},
+          {"peer_sum", [=] { return PeerSumCase(s(8, 2), s(4096, 520)); }},
           {"soft_cap", [=] { return SoftCapCase(s(256, 2), s(128256, 300)); }},
           {"copy_blocks", [=] { return CopyCase(s(256, 2), s(16384, 1024)); }},
           {"begin_units", [=] { return BeginUnitsCase(s(16384, 40), 8); }},

@@ -24,6 +24,7 @@ template <WeightFormat kFormat>
 PX_KERNEL void PX_BOUNDS(kRowOpThreads) DequantizeKernel(const PX_GRID_CONST DequantizeParams p) {
   const int steps = QuantSteps(p.k), groups = QuantGroups(p.k, p.group), lane = px::Lane();
   const int64_t tile = RowOpIndex() / 32;
+  px::GridDependencyWait();
   if (tile >= static_cast<int64_t>(p.outputs / 16) * steps) return;
   const int step = static_cast<int>(tile % steps);
   const int64_t block = p.first / 16 + tile / steps, stride = static_cast<int64_t>(steps) * kGemmStepK;
