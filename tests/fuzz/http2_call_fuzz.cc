@@ -33,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   absl::Cord out;
   call.TakeOutput(out, kMostOutput);
   const std::string order = "an order " + std::string(100, 'x');
-  call.Send(absl::Cord(order.c_str()));  // the constructor that moves strings has a name that gcc and clang spell differently
+  call.Send(
+      absl::Cord(order.c_str()));  // the constructor that moves strings has a name that gcc and clang spell differently
   std::string_view rest(reinterpret_cast<const char*>(data) + 1, size - 1);
   const size_t piece = size_t{1} + data[0];
   while (!rest.empty()) {
