@@ -38,12 +38,7 @@ std::set<std::pair<int, std::string>> open_handles;  ///< by device; guarded by 
 void SetEmulatedPeers(EmulatedPeers value) { peers = value; }
 
 MemoryCard CardOf(const Memory& memory) {
-  MemoryCard card;
-  ThisMachine().copy(card.machine, sizeof(card.machine) - 1);
-  card.process = ThisProcess();
-  card.device = EmulatedDevice();
-  card.address = reinterpret_cast<uint64_t>(memory.data());
-  card.bytes = memory.bytes();
+  MemoryCard card = CardWithoutHandle(memory, EmulatedDevice());
   if (Peers() == EmulatedPeers::kNoIpc)
     std::string("CUDA IPC is not supported (emulated)").copy(card.refused, sizeof(card.refused) - 1);
   else

@@ -24,12 +24,7 @@ int BoundDevice() {
 }  // namespace
 
 MemoryCard CardOf(const Memory& memory) {
-  MemoryCard card;
-  ThisMachine().copy(card.machine, sizeof(card.machine) - 1);
-  card.process = ThisProcess();
-  card.device = BoundDevice();
-  card.address = reinterpret_cast<uint64_t>(memory.data());
-  card.bytes = memory.bytes();
+  MemoryCard card = CardWithoutHandle(memory, BoundDevice());
   cudaIpcMemHandle_t handle;
   const cudaError_t error = cudaIpcGetMemHandle(&handle, memory.data());
   if (error == cudaSuccess)

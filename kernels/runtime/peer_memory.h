@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/runtime/runtime.h"
+#include "kernels/runtime/this_process.h"
 
 namespace baton::gpu {
 
@@ -22,7 +23,18 @@ struct MemoryCard {
   char handle[64] = {};    ///< of CUDA IPC
   char refused[128] = {};  ///< why there is no handle; empty: there is one
 };
+/// On the thread's device.
 MemoryCard CardOf(const Memory& memory);
+/// The part that needs no driver: all but the handle.
+inline MemoryCard CardWithoutHandle(const Memory& memory, int device) {
+  MemoryCard card;
+  ThisMachine().copy(card.machine, sizeof(card.machine) - 1);
+  card.process = ThisProcess();
+  card.device = device;
+  card.address = reinterpret_cast<uint64_t>(memory.data());
+  card.bytes = memory.bytes();
+  return card;
+}
 
 /// Another rank's memory, as the kernels of the thread's device reach it. Destroying it closes the handle.
 class PeerMemory {

@@ -61,6 +61,7 @@ class FormatWriter {
   MaybeError WriteRepeated(Element format, std::string_view type, const std::string& path, Part& out);
   MaybeError WriteSeparated(Element format, const std::string& path, Part& out);
   MaybeError ReadTags(Element format, const std::string& path, std::vector<Tag>& out);
+  MaybeError ReadFreeText(Element of, const std::string& path, std::string_view any, std::string& out);
 
   /// The name of a rule, a terminal (TEXT) or a lazy one (text).
   std::string Define(const char* kind, const std::string& body, bool lazy = false) {
@@ -105,8 +106,9 @@ MaybeError ReadTexts(Element list, const std::string& path, std::vector<std::str
   return std::nullopt;
 }
 
-/// Lark for text in which none of the strings of `excludes` stands. `any`: of at least one character, or none.
-MaybeError ReadFreeText(Element of, const std::string& path, std::string_view any, std::string& out) {
+/// Lark for text in which none of the strings of `excludes` stands. `any`: of at least one character, or none. A name,
+/// where there are such strings: what is read may stand in a rule of each trigger.
+MaybeError FormatWriter::ReadFreeText(Element of, const std::string& path, std::string_view any, std::string& out) {
   Element list;
   std::vector<std::string_view> excludes;
   if (!of["excludes"].get(list) && !list.is_null()) {
@@ -116,7 +118,7 @@ MaybeError ReadFreeText(Element of, const std::string& path, std::string_view an
   if (excludes.empty()) return std::nullopt;
   std::string some;
   for (std::string_view text : excludes) absl::StrAppend(&some, some.empty() ? "" : " | ", Quoted(text));
-  out = StrCat("(", any, " & ~(/(?s:.*)/ (", some, ") /(?s:.*)/))");
+  out = Define("FREE", StrCat("(", any, " & ~(/(?s:.*)/ (", some, ") /(?s:.*)/))"));
   return std::nullopt;
 }
 

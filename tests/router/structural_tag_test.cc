@@ -2,8 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "parsed_request.h"
-#include "tests/text/golden.h"
-#include "text/grammar.h"
+#include "tests/text/gpt2_grammars.h"
 
 namespace baton::router {
 namespace {
@@ -12,30 +11,12 @@ std::string Field(const std::string& format) {
   return StrCat(R"("response_format":{"type":"structural_tag","format":)", format, "}");
 }
 
-class StructuralTag : public testing::Test {
+class StructuralTag : public Gpt2Grammars {
  protected:
-  static void SetUpTestSuite() {
-    tokenizer_ = Tokenizer::FromHfDirectory(StrCat(golden::kFolder, "gpt2"))->release();
-    compiler_ = GrammarCompiler::Make(*tokenizer_, {0}, tokenizer_->vocab_size())->release();
-  }
-  static void TearDownTestSuite() {
-    delete compiler_;
-    delete tokenizer_;
-  }
-  /// Whether `text` is a whole answer.
   static bool Takes(const std::string& format, const std::string& text) {
     const auto grammar = Chat(With(Field(format))).input.sampling.grammar;
-    if (!grammar) return false;
-    auto matcher = compiler_->Compile(grammar->kind, grammar->text);
-    if (!matcher.ok()) {
-      ADD_FAILURE() << format << "\n" << grammar->text << "\n" << matcher.status();
-      return false;
-    }
-    return (*matcher)->Consume(*tokenizer_->Encode(text, false)).ok() && (*matcher)->MayEnd();
+    return grammar && Gpt2Grammars::Takes(grammar->kind, grammar->text, text);
   }
-
-  static inline Tokenizer* tokenizer_;
-  static inline GrammarCompiler* compiler_;
 };
 
 struct Case {
@@ -170,6 +151,19 @@ TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
     EXPECT_EQ(error.param, param) << format << "\n" << error.message;
     EXPECT_NE(error.message.find(word), std::string::npos) << format << "\n" << error.message;
   }
+}
+
+TEST(StructuralTags, AGrammarGrowsAsItsFormatDoes) {
+  std::string triggers, tags;
+  for (int i = 100; i < 300; ++i) {
+    absl::StrAppend(&triggers, i > 100 ? "," : "", "\"", i, "\"");
+    absl::StrAppend(&tags, i > 100 ? "," : "", R"({"begin":")", i, R"(","content":{"type":"any_text"},"end":"x"})");
+  }
+  const std::string format = StrCat(R"({"type":"triggered_tags","triggers":[)", triggers, R"(],"tags":[)", tags,
+                                    R"(],"excludes":[")", std::string(20000, 'e'), R"("]})");
+  const auto grammar = Chat(With(Field(format))).input.sampling.grammar;
+  ASSERT_TRUE(grammar);
+  EXPECT_LT(grammar->text.size(), 3 * format.size());
 }
 
 }  // namespace

@@ -4,40 +4,21 @@
 #include "common/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/text/golden.h"
-#include "text/grammar.h"
+#include "tests/text/gpt2_grammars.h"
 
 namespace baton {
 namespace {
 
 using testing::HasSubstr;
 
-class Gbnf : public ::testing::Test {
+class Gbnf : public Gpt2Grammars {
  protected:
-  static void SetUpTestSuite() {
-    tokenizer_ = Tokenizer::FromHfDirectory(StrCat(golden::kFolder, "gpt2"))->release();
-    compiler_ = GrammarCompiler::Make(*tokenizer_, {0}, tokenizer_->vocab_size())->release();
-  }
-  static void TearDownTestSuite() {
-    delete compiler_;
-    delete tokenizer_;
-  }
-
-  /// Whether `text` is a whole answer.
   static bool Takes(const std::string& grammar, const std::string& text) {
-    auto matcher = compiler_->Compile(GrammarKind::kLark, grammar);
-    if (!matcher.ok()) {
-      ADD_FAILURE() << grammar << "\n" << matcher.status();
-      return false;
-    }
-    return (*matcher)->Consume(*tokenizer_->Encode(text, false)).ok() && (*matcher)->MayEnd();
+    return Gpt2Grammars::Takes(GrammarKind::kLark, grammar, text);
   }
   static std::string Refusal(const std::string& grammar) {
     return std::string(compiler_->Compile(GrammarKind::kLark, grammar).status().message());
   }
-
-  static inline Tokenizer* tokenizer_;
-  static inline GrammarCompiler* compiler_;
 };
 
 TEST_F(Gbnf, TakesTheTextsOfItsLanguage) {
