@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares what ptxas reported with the committed table: no spills, no more registers than committed, the same shared
-memory and the same PTX instruction counts, no loss of speed that ptxas warns of. Rows of an architecture that was not built are left alone.
+memory and the same PTX instruction counts, no loss of speed that ptxas warns of, no atomic sum of 64 bits in shared memory. Rows of an architecture that was not built are left alone.
 usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
 import pathlib
 import re
@@ -68,7 +68,13 @@ def collect(build):
 
 
 def complaints(build):
-    """What ptxas says of a kernel's speed in words: wgmma that it makes wait for each other."""
+    """What ptxas says of a kernel's speed in words: wgmma that it makes wait for each other. And sums of 64 bits in shared memory,
+    which are loops that try until nobody interferes."""
+    for ptx in sorted(build.glob("*.ptx")):
+        for part in re.split(r"\n(?=\.(?:visible|weak) \.entry|\.entry)", ptx.read_text()):
+            found, entry = re.search(r"\b(?:atom|red)\.[\w.]*shared[\w.:]*\.add\.[us]64", part), re.search(r"\.entry (\w+)\(", part)
+            if found and entry:
+                yield f"{ptx.stem}: {short_name(demangle([entry.group(1)])[entry.group(1)])}: {found.group(0)}"
     for log in sorted(build.glob("*.log")):
         for line in log.read_text().splitlines():
             if "Potential Performance Loss" in line:

@@ -109,7 +109,7 @@ KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
     launch(stream);
     const auto got = m->out.Download(stream, 0, rows);
     for (int r = 0; r < rows; r += 1 + rows / 8) {
-      if (top_k == 0) {  // the race, in double
+      if (top_k == 0 && !(top_p < 1.0f)) {  // the race, in double
         double best = -INFINITY;
         int winner = -1;
         for (int t = 0; t < vocab; ++t) {
@@ -131,7 +131,8 @@ KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
     }
     return {};
   };
-  const std::string filter = top_k > 0 ? " top_k " + std::to_string(top_k) + " top_p 0.9" : "";
+  const std::string filter =
+      (top_k > 0 ? " top_k " + std::to_string(top_k) : std::string()) + (top_p < 1.0f ? " top_p 0.9" : "");
   return {std::to_string(rows) + "x" + std::to_string(vocab) + filter, 4.0 * rows * vocab, 0, launch, check};
 }
 
@@ -150,6 +151,8 @@ std::vector<CaseMaker> SamplerCases(const Sizes& s) {
   const int rows = s(256, 2), vocab = s(128256, 1000);
   return {{"sample", [=] { return SampleCase(1, vocab, 0, 1.0f); }},
           {"sample", [=] { return SampleCase(rows, vocab, 0, 1.0f); }},
+          {"sample", [=] { return SampleCase(1, vocab, 50, 0.9f); }},
+          {"sample", [=] { return SampleCase(1, vocab, 0, 0.9f); }},
           {"sample", [=] { return SampleCase(rows, vocab, 50, 0.9f); }}};
 }
 

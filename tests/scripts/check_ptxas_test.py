@@ -101,6 +101,12 @@ class CheckPtxas(unittest.TestCase):
         self.refused("gemm.90a: (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized")
         self.assertEqual(self.build.check("--update-table").returncode, 1)
 
+    def test_sums_of_64_bits_in_shared_memory_are_refused_those_in_global_memory_are_not(self):
+        self.build.write(instructions=[*INSTRUCTIONS, "atom.global.add.u64 %rd1, [%rd2], %rd3;", "atom.shared.add.u32 %r1, [%r2], %r3;"])
+        self.assertEqual(self.build.check().returncode, 0)
+        self.build.write(instructions=[*INSTRUCTIONS, "atom.shared.add.u64 %rd1, [%r1], %rd3;"])
+        self.refused("gemm.90a: GemmKernel<64>: atom.shared.add.u64")
+
     def test_no_report_is_no_pass(self):
         for file in self.build.folder.glob("*.log"):
             file.unlink()

@@ -2,11 +2,19 @@
 // Philox; and log-probabilities of the raw logits. One block per row, deterministic: a row's token depends on it alone.
 //
 // Floor per row of V (f32): one read of 4V bytes for the greatest, one for the race: 1 MB for V = 128k, 0.24 µs at
-// 4.3 TB/s, later passes come from L2. Without filters 2 passes; top-k or top-p add 3 each plus 3 when ties are cut.
-// ~10 FLOP per token and pass.
+// 4.3 TB/s. One block has one SM's share of L2 (64 bytes a clock: 4.6 µs a pass at 1.75 GHz) and of the arithmetic (128
+// lanes: ~12 instructions a token and pass are 6.9 µs). Passes, and the sum for one row of 128k:
+//   greedy 1, without filters 2: 7 and 14 µs.
+//   top-k ≤ 384, with top-p or without: 2, the greatest and the shortlist; the shortlist's bound sorts 512 entries and
+//     itself another 64 … 1,024: 45 … 55 steps of ~50 clocks, 15 … 20 of them through shared memory, 1.5 µs each; sums,
+//     race and edits 2 µs. 14 + 3 + 2 ≈ 20 µs of the 60 that are allowed.
+//   top-p alone: as before, the second pass adds up all weights (16 lanes for ex2 and for the conversion: + 9 µs).
+//   top-k > 384, or a nucleus that the shortlist does not hold: + 1 for the weight of all, 4 to select, 3 more for ties
+//     that are cut, 1 for the race: ~70 … 100 µs.
+// Log-probabilities: + 4 passes; of them one collects the top ones.
 #pragma once
 
-#include "kernels/cuda/rows/logit_row.cuh"
+#include "kernels/cuda/rows/shortlist.cuh"
 #include "kernels/logprob_limit.h"
 #include "kernels/philox.h"
 #include "kernels/runtime/runtime.h"
@@ -56,9 +64,7 @@ struct SampleParams {
 
 struct SamplerShared {
   LogitRowShared row;
-  int32_t top_count;
-  int32_t top_token[kMaxTopLogprobs];
-  float top_logit[kMaxTopLogprobs];
+  ShortlistShared list;
 };
 
 PX_DEVICE void EditLogits(const SampleParams& p, const SampleRowParams& r, float* logits) {
@@ -81,66 +87,181 @@ PX_DEVICE void EditLogits(const SampleParams& p, const SampleRowParams& r, float
   px::SyncThreads();
 }
 
-/// Probability up to the common factor, 1 for the best, in units of 2⁻⁴⁰: sums of them are exact.
+/// Probability up to the common factor, 1 for the best, in units of 2⁻⁴⁰: sums of them are exact. A token whose weight
+/// is 0 is behind the best by more than all luck there is (RunRace): nothing is lost when a filter drops it.
 struct TokenWeight {
   float best, scale;  ///< scale = log2(e) / temperature
   PX_DEVICE float Share(float logit) const { return px::Exp2(px::Mul(logit - best, scale)); }
   PX_DEVICE uint64_t operator()(float logit) const { return static_cast<uint64_t>(Share(logit) * 1099511627776.0f); }
+  /// Grows with the logit, evenly from where weights begin to the best: logits that differ seldom share one.
+  PX_DEVICE uint32_t Digit(float logit) const {
+    const float down = px::Mul(px::Mul(best - logit, scale), kDigitBins / 40.0f);
+    return down < kDigitBins - 1 ? kDigitBins - 1 - static_cast<uint32_t>(down) : 0;
+  }
 };
+PX_DEVICE uint64_t PartOf(uint64_t total, float top_p) {
+  const uint64_t target = static_cast<uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
+  return target < 1 ? 1 : target;
+}
+
+/// The first tokens of `within`, best first, that weigh `target` together, in weights of weigh(logit); tokens that
+/// weigh nothing are left out. `target` ≤ the weight of all.
+template <typename Weigh>
+PX_DEVICE Cut CutByWeight(LogitRowShared& smem, const LogitRow& row, const TokenWeight& weight, const Cut& within,
+                          uint64_t target, Weigh&& weigh) {
+  // The digits of floats near each other are nearly all the same, and adding to one bin is done one at a time.
+  auto each_kept = [&](auto&& visit) {
+    row.ForEach<2>([&](int token, float x) {
+      const uint64_t w = weigh(x);
+      if (w != 0 && within.Keeps(OrderedKey(x), token)) visit(x, w);
+    });
+  };
+  const DigitFound near =
+      FindDigit(smem, target, 0, [&](auto&& add) { each_kept([&](float x, uint64_t w) { add(weight.Digit(x), w); }); });
+  const Selected at = SelectByWeight(smem, target, near.above, [&](auto&& add) {
+    each_kept([&](float x, uint64_t w) {
+      if (weight.Digit(x) == near.digit) add(OrderedKey(x), w);
+    });
+  });
+  return CutTies(smem, row, within, at, target, weigh(LogitOfKey(at.key)));
+}
 
 /// What top-k and top-p leave.
 PX_DEVICE Cut FilterTokens(LogitRowShared& smem, const LogitRow& row, const SampleRowParams& r,
                            const TokenWeight& weight) {
   Cut cut;
   if (r.top_k > 0 && r.top_k < row.n) {
-    const Cut best = CutByRank(smem, row, r.top_k);
-    if (best.key >= cut.key) cut = best;  // else fewer than top_k are allowed
+    uint64_t count = 0;
+    row.ForEach<4>([&](int, float x) { count += weight(x) != 0; });
+    const uint64_t wanted = static_cast<uint64_t>(r.top_k);
+    if (BlockAdd64(smem, count) > wanted)
+      cut = CutByWeight(smem, row, weight, cut, wanted, [&](float x) -> uint64_t { return weight(x) != 0; });
   }
   if (!(r.top_p < 1.0f)) return cut;
   uint64_t total = 0;
-  row.ForEach([&](int token, float x) {
+  row.ForEach<4>([&](int token, float x) {
     if (cut.Keeps(OrderedKey(x), token)) total += weight(x);
   });
-  total = BlockAdd64(smem, total);
-  uint64_t target = static_cast<uint64_t>(static_cast<double>(r.top_p) * static_cast<double>(total));
-  target = target < 1 ? 1 : target;
-  const Selected s = SelectByWeight(smem, target, [&](auto&& add) {
-    row.ForEach([&](int token, float x) {
-      if (const uint32_t key = OrderedKey(x); cut.Keeps(key, token)) add(key, weight(x));
+  return CutByWeight(smem, row, weight, cut, PartOf(BlockAdd64(smem, total), r.top_p), weight);
+}
+
+/// How many of the list's first `count` entries, sorted, top-p keeps; `total` is the weight of all tokens, 0: of those.
+/// 0 when they weigh too little together. By one warp; the result is in list.kept.
+PX_DEVICE void KeepNucleus(ShortlistShared& list, int count, uint64_t total, float top_p, const TokenWeight& weight) {
+  const int each = (count + 31) / 32, first = px::Lane() * each, last = first + each < count ? first + each : count;
+  uint64_t mine = 0;
+  for (int i = first; i < last; ++i) mine += weight(LogitOf(px::LoadShared(&list.entries[i])));
+  uint64_t before = 0, all = 0;  // weight of the lanes before this one, and of all
+  PX_UNROLL
+  for (int l = 0; l < 32; ++l) {
+    const uint64_t other = static_cast<uint64_t>(px::Shuffle(static_cast<uint32_t>(mine >> 32), l)) << 32 |
+                           px::Shuffle(static_cast<uint32_t>(mine), l);
+    all += other;
+    if (l < px::Lane()) before += other;
+  }
+  const uint64_t target = PartOf(total != 0 ? total : all, top_p);
+  if (px::Lane() == 0 && all < target) px::StoreShared(&list.kept, 0);
+  if (before < target && before + mine >= target) {  // one lane
+    int i = first;
+    for (; i + 1 < last; ++i) {
+      before += weight(LogitOf(px::LoadShared(&list.entries[i])));
+      if (before >= target) break;
+    }
+    px::StoreShared(&list.kept, i + 1);
+  }
+}
+
+/// What top-k and top-p leave, as the first entries of the list: how many, or 0: the list cannot say it. A row without
+/// filters has no list.
+PX_DEVICE int ListTokens(SamplerShared& smem, const LogitRow& row, const SampleRowParams& r,
+                         const TokenWeight& weight) {
+  const bool top_k = r.top_k > 0 && r.top_k < row.n, top_p = r.top_p < 1.0f;
+  if ((!top_k && !top_p) || (top_k && r.top_k > kMostBounded)) return 0;
+  const uint64_t bound = KthBest(smem.list, top_k ? r.top_k : kMostBounded);
+  uint64_t total = 0;
+  int count;
+  if (top_k) {
+    count = Collect(smem.list, row, [&](uint64_t entry, float x) { return entry >= bound && weight(x) != 0; });
+  } else {
+    count = Collect(smem.list, row, [&](uint64_t entry, float x) {
+      const uint64_t w = weight(x);
+      total += w;
+      return entry >= bound && w != 0;
     });
-  });
-  const uint64_t each = weight(LogitOfKey(s.key));
-  return CutTies(smem, row, cut, s.key, (target - s.above + each - 1) / each);
+    total = BlockAdd64(smem.row, total);
+  }
+  if (count > kShortlist) return 0;
+  SortList(smem.list, count);
+  if (top_k && r.top_k < count) count = r.top_k;
+  if (!top_p) return count;
+  if (px::WarpIndex() == 0) KeepNucleus(smem.list, count, total, r.top_p, weight);
+  px::SyncThreads();
+  return px::LoadShared(&smem.list.kept);
 }
 
 /// Standard Gumbel: −log(−log u), u from 32 bits.
 PX_DEVICE double GumbelOf(uint32_t word) { return -px::Log64(-px::Log64((static_cast<double>(word) + 0.5) * 0x1p-32)); }
 
-/// The kept token with the greatest logit / temperature + Gumbel; ties: the lower id.
-PX_DEVICE int RunRace(LogitRowShared& smem, const LogitRow& row, const SampleRowParams& r, const BestToken& best,
-                      const Cut& cut, const TokenWeight& weight) {
-  constexpr double kMostLuck = 22.9;  // −log(−log(1 − 2⁻³³)), rounded up
-  const double inverse = 1.0 / static_cast<double>(r.temperature);
-  // The favourite starts: nearly all others are then out before a random word is made.
-  double score =
-      GumbelOf(kernels::PhiloxWordOf(r.seed, r.sequence_index, r.position, static_cast<uint32_t>(best.token)));
-  int winner = best.token;
-  row.ForEach([&](int token, float x) {
-    const double head_start = (static_cast<double>(x) - static_cast<double>(best.logit)) * inverse;
-    if (!(head_start + kMostLuck >= score) || !cut.Keeps(OrderedKey(x), token)) return;
-    if (r.min_p > 0.0f && weight.Share(x) < r.min_p) return;
-    const double mine = head_start + GumbelOf(kernels::PhiloxWordOf(r.seed, r.sequence_index, r.position,
-                                                                    static_cast<uint32_t>(token)));
-    if (mine > score || (mine == score && token < winner)) {
-      score = mine;
-      winner = token;
+/// The race: the token with the greatest logit / temperature + Gumbel wins; ties: the lower id.
+class Race {
+ public:
+  /// The favourite starts: nearly all others are then out before a random word is made.
+  PX_DEVICE Race(const SampleRowParams& r, const BestToken& best, const TokenWeight& weight)
+      : r_(r),
+        weight_(weight),
+        best_(best.logit),
+        inverse_(1.0 / static_cast<double>(r.temperature)),
+        score_(Luck(best.token)),
+        winner_(best.token) {}
+  PX_DEVICE void Enter(int token, float x) {
+    const double head_start = (static_cast<double>(x) - static_cast<double>(best_)) * inverse_;
+    if (!(head_start + kMostLuck >= score_) || (r_.min_p > 0.0f && weight_.Share(x) < r_.min_p)) return;
+    const double mine = head_start + Luck(token);
+    if (mine > score_ || (mine == score_ && token < winner_)) {
+      score_ = mine;
+      winner_ = token;
     }
-  });
-  // Doubles order as their bits do when the sign is folded in.
-  const uint64_t bits = px::BitCast<uint64_t>(score == 0.0 ? 0.0 : score);
-  const uint64_t key = bits >> 63 != 0 ? ~bits : bits | 1ull << 63;
-  const uint64_t top = BlockMax64(smem, key);
-  return static_cast<int>(~static_cast<uint32_t>(BlockMax64(smem, key == top ? ~static_cast<uint32_t>(winner) : 0u)));
+  }
+  /// The winner of the block's threads.
+  PX_DEVICE int Winner(LogitRowShared& smem) const {
+    // Doubles order as their bits do when the sign is folded in.
+    const uint64_t bits = px::BitCast<uint64_t>(score_ == 0.0 ? 0.0 : score_);
+    const uint64_t key = bits >> 63 != 0 ? ~bits : bits | 1ull << 63;
+    const uint64_t top = BlockMax64(smem, key);
+    return static_cast<int>(
+        ~static_cast<uint32_t>(BlockMax64(smem, key == top ? ~static_cast<uint32_t>(winner_) : 0u)));
+  }
+
+ private:
+  static constexpr double kMostLuck = 22.9;  ///< −log(−log(1 − 2⁻³³)), rounded up; the least is −3.13
+  PX_DEVICE double Luck(int token) const {
+    return GumbelOf(kernels::PhiloxWordOf(r_.seed, r_.sequence_index, r_.position, static_cast<uint32_t>(token)));
+  }
+
+  const SampleRowParams& r_;
+  const TokenWeight& weight_;
+  float best_;
+  double inverse_, score_;
+  int winner_;
+};
+
+/// The token that is drawn.
+PX_DEVICE int DrawToken(SamplerShared& smem, const LogitRow& row, const SampleRowParams& r, const BestToken& best) {
+  const TokenWeight weight{best.logit, 1.4426950408889634f / r.temperature};
+  const int listed = ListTokens(smem, row, r, weight);
+  Race race(r, best, weight);
+  if (listed > 0) {
+    for (int i = px::ThreadX(); i < listed; i += kRowThreads) {
+      const uint64_t entry = px::LoadShared(&smem.list.entries[i]);
+      race.Enter(TokenOf(entry), LogitOf(entry));
+    }
+  } else {
+    const Cut cut = FilterTokens(smem.row, row, r, weight);
+    row.ForEach([&](int token, float x) {
+      if (cut.Keeps(OrderedKey(x), token)) race.Enter(token, x);
+    });
+  }
+  return race.Winner(smem.row);
 }
 
 /// Log-sum-exp of the raw row, in double; the sum of a thread's tokens in f32, in ascending order.
@@ -153,34 +274,19 @@ PX_DEVICE double LogSumExp(LogitRowShared& smem, const LogitRow& row, float best
 /// The k best of the raw row, best first.
 PX_DEVICE void WriteTop(SamplerShared& smem, const LogitRow& raw, int k, double log_sum, int32_t* tokens,
                         float* logprobs) {
-  const Cut cut = CutByRank(smem.row, raw, k);
-  if (px::ThreadX() == 0) px::StoreShared(&smem.top_count, 0);
-  px::SyncThreads();
-  raw.ForEach([&](int token, float x) {
-    if (!cut.Keeps(OrderedKey(x), token)) return;
-    const int slot = px::AtomicAdd(&smem.top_count, 1);
-    if (slot < 0 || slot >= kMaxTopLogprobs) return;
-    px::StoreShared(&smem.top_token[slot], token);
-    px::StoreShared(&smem.top_logit[slot], x);
-  });
-  px::SyncThreads();
+  static_assert(kMaxTopLogprobs <= kMostBounded && kMaxTopLogprobs <= kRowThreads);
+  ListBest(smem.row, smem.list, raw, k);
   if (const int i = px::ThreadX(); i < k) {
-    const int token = px::LoadShared(&smem.top_token[i]);
-    const float x = px::LoadShared(&smem.top_logit[i]);
-    int rank = 0;
-    for (int j = 0; j < k; ++j) {
-      const float other = px::LoadShared(&smem.top_logit[j]);
-      rank += other > x || (other == x && px::LoadShared(&smem.top_token[j]) < token);
-    }
-    px::Store(tokens + rank, token);
-    px::Store(logprobs + rank, static_cast<float>(static_cast<double>(x) - log_sum));
+    const uint64_t entry = px::LoadShared(&smem.list.entries[i]);
+    px::Store(tokens + i, TokenOf(entry));
+    px::Store(logprobs + i, static_cast<float>(static_cast<double>(LogitOf(entry)) - log_sum));
   }
 }
 
 /// Log-probability and rank of `token`, and the k best.
 PX_DEVICE void WriteLogprobs(SamplerShared& smem, const SampleParams& p, const LogitRow& raw, int token, int k,
                              SampleRowOutput& out) {
-  const BestToken best = FindBest(smem.row, raw);
+  const BestToken best = FindBest(smem.row, raw, smem.list.entries);
   const double log_sum = LogSumExp(smem.row, raw, best.logit);
   const float chosen = px::Load(raw.logits + token);
   uint64_t better = 0;
@@ -209,13 +315,10 @@ PX_KERNEL_INLINE void PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2)) SampleKernel(con
     }
     EditLogits(p, r, logits);
     const LogitRow row{logits, r.mask_offset >= 0 ? p.masks + r.mask_offset : nullptr, p.vocab};
-    const BestToken best = FindBest(smem.row, row);
+    const BestToken best = FindBest(smem.row, row, smem.list.entries);
     out.token = best.token;
     const bool finite = best.logit - best.logit == 0.0f;
-    if (r.temperature > 0.0f && finite) {
-      const TokenWeight weight{best.logit, 1.4426950408889634f / r.temperature};
-      out.token = RunRace(smem.row, row, r, best, FilterTokens(smem.row, row, r, weight), weight);
-    }
+    if (r.temperature > 0.0f && finite) out.token = DrawToken(smem, row, r, best);
   }
   if (r.num_logprobs >= 0) WriteLogprobs(smem, p, raw, out.token, r.num_logprobs, out);
   if (px::ThreadX() == 0) p.out[px::BlockX()] = out;

@@ -178,6 +178,65 @@ TEST(CudaSampler, AnyRowIsThatOfTheReference) {
   });
 }
 
+/// Rows that the shortlist cannot hold, beside those that it can: the same tokens as the reference, from one to the
+/// other.
+class CudaSamplerLists : public testing::Test {
+ protected:
+  static constexpr int kVocab = 20000;
+  void ExpectTheReference(const std::vector<SampleRow>& plan, const std::vector<float>& logits) {
+    const int rows = static_cast<int>(plan.size());
+    SampleCase c(rows, kVocab, plan, 1);
+    for (int r = 0; r < rows; ++r) std::copy(logits.begin(), logits.end(), c.source.begin() + r * kVocab);
+    ASSERT_EQ(c.Run(), "");
+    std::set<int> drawn;
+    for (int r = 0; r < rows; ++r) {
+      EXPECT_EQ(SampleReference(logits, plan[r]).Reject(c.out[r].token), "")
+          << "row " << r << " top_k " << plan[r].top_k << " top_p " << plan[r].top_p << " T " << plan[r].temperature;
+      drawn.insert(c.out[r].token);
+      const SampleReference reference(logits, plan[r]);
+      for (int i = 0; i < plan[r].num_logprobs; ++i)
+        ASSERT_EQ(reference.RankOf(c.top_tokens[static_cast<size_t>(r) * cuda::kMaxTopLogprobs + i]), i + 1)
+            << "row " << r;
+    }
+    if (plan[0].temperature > 0.5f) {
+      EXPECT_GT(drawn.size(), 1u);
+    }
+  }
+  /// Every kind of cut: held by a list or not, above and below what a bound is taken for, of one weight and of all.
+  static std::vector<SampleRow> EveryCut(float temperature) {
+    std::vector<SampleRow> plan;
+    for (int top_k : {0, 2, 50, cuda::kMostBounded, cuda::kMostBounded + 1, 5000, kVocab - 1})
+      for (float top_p : {0.001f, 0.5f, 0.95f, 0.9999f, 1.0f})
+        plan.push_back({.temperature = temperature,
+                        .top_k = top_k,
+                        .top_p = top_p,
+                        .seed = plan.size() + 1,
+                        .num_logprobs = plan.size() % 7 == 0 ? 100 : -1});
+    return plan;
+  }
+};
+
+TEST_F(CudaSamplerLists, RowsOfOneSharpness) {
+  // Cold: most weigh nothing; warm; hot: a nucleus has thousands of tokens.
+  for (float temperature : {0.05f, 1.0f, 20.0f})
+    ExpectTheReference(EveryCut(temperature), Data(21).Normal<float>(kVocab, 3.0f));
+}
+
+TEST_F(CudaSamplerLists, AllGoodTokensAreOfAFewThreads) {
+  // The 50th best thread is bad then, and thousands of tokens are better than its best.
+  std::vector<float> logits = Data(22).Normal<float>(kVocab, 0.5f);
+  for (int t = 0; t < kVocab; ++t)
+    if (t / 4 % cuda::kRowThreads < 64) logits[t] += 8.0f;
+  ExpectTheReference(EveryCut(1.0f), logits);
+}
+
+TEST_F(CudaSamplerLists, ThousandsOfEqualLogitsAtACut) {
+  std::vector<float> logits(kVocab, -1.0f);
+  for (int t = 0; t < kVocab; t += 3) logits[t] = 2.0f;    // 6,667 of them
+  for (int t = 5; t < kVocab; t += 700) logits[t] = 4.0f;  // 29
+  ExpectTheReference(EveryCut(0.9f), logits);
+}
+
 #if !defined(__CUDACC__)
 TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   // Lists whose entries are other threads' than the tokens they name.
@@ -200,9 +259,12 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   plan[1].banned_tokens = banned;
   plan[1].seed = 5;
   // No top-k: the sum of the weights follows the search for the best at once. The best is the first warp's.
-  constexpr int kRows = 7, kVocab = 2100;
+  constexpr int kRows = 11, kVocab = 2100;
   for (unsigned seed = 8; seed < 12; ++seed)
     plan.push_back({.temperature = 1.3f, .top_p = 0.6f, .seed = seed, .num_logprobs = 3});
+  // Cuts by digits.
+  for (unsigned seed = 12; seed < 16; ++seed)
+    plan.push_back({.temperature = 3.0f, .top_k = 900, .top_p = 0.7f, .seed = seed, .num_logprobs = 1});
   // The penalty of token 99 decides, and another warp than its reader's subtracts it.
   plan.push_back({.temperature = 0, .presence_penalty = 2.0f, .output_tokens = output});
   SampleCase c(kRows, kVocab, plan, 8);
