@@ -65,7 +65,7 @@ class Ranks {
     batch.block_tables.assign(loaded_.model->kv_layout().groups.size(), tables);
     if (loaded_.channel) BATON_CHECK(loaded_.channel->Publish(batch).ok());
     const std::atomic<bool> cancel{false};
-    BATON_CHECK(engine::RunRows(batch, tokens, *loaded_.model, *loaded_.memory, cancel, nullptr).ok());
+    BATON_CHECK(engine::RunRows(batch, {.ids = tokens}, *loaded_.model, *loaded_.memory, cancel, nullptr).ok());
     loaded_.ops->Sync();
   }
 

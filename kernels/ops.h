@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -142,20 +143,6 @@ struct AttentionParams {
   const float* sinks = nullptr;  ///< [q_heads] extra softmax logit per head with no value (gpt-oss), or null
 };
 
-/// All that the calls of one step take from the host, told at once. The spans live until the step's end.
-struct StepInputs {
-  std::span<const int32_t> tokens;      ///< as Embedding gets them
-  std::span<const RaggedBatch> groups;  ///< per KV group: the same rows
-  std::span<const int32_t> logit_rows;  ///< as GatherRows gets them
-  const void* memory = nullptr;         ///< stands for the KV that the step writes: a step is recorded for one
-  bool recordable = true;               ///< the calls depend on the number of rows alone
-};
-
-/// What a device was asked for since the start.
-struct DeviceWork {
-  int64_t launches = 0, replays = 0, copies = 0, waits = 0;  ///< copies: between host and device, either way
-};
-
 /// Where the tokens of a mixture-of-experts layer go: device memory of the caller, filled by RouteTokens.
 struct MoeRoutes {
   int tokens = 0, experts = 0, per_token = 0;  ///< at most 256 experts, 16 of them per token
@@ -223,6 +210,46 @@ struct SampleResult {
   std::vector<TokenLogprob> top;  ///< num_logprobs entries, best first; ties: lower id first
 };
 
+/// Tokens that a device draws (Ops::BeginSample).
+class Draw {
+ public:
+  /// Waits until they are drawn. Before the Ops.
+  virtual ~Draw() = default;
+  /// Take waits for nothing.
+  virtual bool ready() const = 0;
+  /// One result per row. Once.
+  virtual std::vector<SampleResult> Take() = 0;
+};
+
+/// Of a device that has drawn them before it says so.
+class ReadyDraw final : public Draw {
+ public:
+  explicit ReadyDraw(std::vector<SampleResult> results) : results_(std::move(results)) {}
+  bool ready() const override { return true; }
+  std::vector<SampleResult> Take() override { return std::move(results_); }
+
+ private:
+  std::vector<SampleResult> results_;
+};
+
+/// Stands, among the ids that Embedding gets, for the token that row `row` of the last BeginSample draws.
+constexpr int32_t DrawnToken(int32_t row) { return ~row; }
+
+/// All that the calls of one step take from the host, told at once. The spans live until the step's end.
+struct StepInputs {
+  std::span<const int32_t> tokens;      ///< as Embedding gets them
+  std::span<const RaggedBatch> groups;  ///< per KV group: the same rows
+  std::span<const int32_t> logit_rows;  ///< as GatherRows gets them
+  const void* memory = nullptr;         ///< stands for the KV that the step writes: a step is recorded for one
+  bool recordable = true;               ///< the calls depend on the number of rows alone
+  std::span<const SampleRow> draws;     ///< as BeginSample gets them once the step is given; empty: not known yet
+};
+
+/// What a device was asked for since the start.
+struct DeviceWork {
+  int64_t launches = 0, replays = 0, copies = 0, waits = 0;  ///< copies: between host and device, either way
+};
+
 /// The operations. Thread: the executor's; implementations own their compute threads.
 class Ops {
  public:
@@ -281,7 +308,7 @@ class Ops {
   virtual absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) = 0;
 
   // ---- dense
-  /// out[t] = table[ids[t]] · scale.  ids [T], table [vocab, hidden] f32|bf16|f16, out [T, hidden] f32.
+  /// out[t] = table[ids[t]] · scale.  ids [T] or DrawnTokens, table [vocab, hidden] f32|bf16|f16, out [T, hidden] f32.
   virtual void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) = 0;
   /// The same from a weight [vocab, hidden] that Pack made, in the type it is packed in. traits().packed_rows only.
   virtual void EmbeddingOfPacked(std::span<const int32_t>, const PackedLinear&, float, const Tensor&) {
@@ -362,6 +389,11 @@ class Ops {
   virtual void SoftCap(float cap, const Tensor& x) = 0;
   /// One token per row, by SampleRow.  logits [R, vocab] f32, may be overwritten. Deterministic.
   virtual std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) = 0;
+  /// The same, taken later: calls may follow meanwhile, and name the tokens that are drawn (DrawnToken). Two draws at
+  /// most are begun and not taken. With StepInputs::draws of the step before it, what to draw is on the device already.
+  virtual std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
+    return std::make_unique<ReadyDraw>(Sample(logits, rows));
+  }
   /// Log-softmax of given tokens (prompt logprobs): for each row the target's logprob and rank, and the k best.
   virtual std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) = 0;
 };

@@ -97,9 +97,32 @@ SampleResult Draw(std::span<const float> raw, const SampleRow& row) {
   return Score(raw, static_cast<int32_t>(std::max_element(l.begin(), l.end()) - l.begin()), row.num_logprobs);
 }
 
+/// Dies when more than two are begun and not taken, or when they are taken in another order.
+class LaterDraw final : public kernels::Draw {
+ public:
+  struct Counts {
+    int64_t begun = 0, taken = 0;
+  };
+  LaterDraw(std::vector<SampleResult> results, Counts& counts)
+      : results_(std::move(results)), counts_(counts), number_(counts.begun++) {
+    BATON_CHECK(counts_.begun - counts_.taken <= 2, counts_.begun, " draws are begun, ", counts_.taken, " taken");
+  }
+  bool ready() const override { return false; }
+  std::vector<SampleResult> Take() override {
+    BATON_CHECK(number_ == counts_.taken++, "draw ", number_, " is taken as number ", counts_.taken - 1);
+    return std::move(results_);
+  }
+
+ private:
+  std::vector<SampleResult> results_;
+  Counts& counts_;
+  const int64_t number_;
+};
+
 class FakeOps final : public kernels::Ops {
  public:
-  explicit FakeOps(std::function<void(const SampleRow&)> on_sample) : on_sample_(std::move(on_sample)) {}
+  FakeOps(std::function<void(const SampleRow&)> on_sample, FakeModel* device)
+      : on_sample_(std::move(on_sample)), device_(device) {}
   const kernels::OpsTraits& traits() const override { return traits_; }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(size_t bytes) override {
     return std::make_unique<HostBuffer>(bytes);
@@ -160,6 +183,13 @@ class FakeOps final : public kernels::Ops {
     }
     return out;
   }
+  std::unique_ptr<kernels::Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) override {
+    if (device_ == nullptr) return Ops::BeginSample(logits, rows);
+    std::vector<SampleResult> results = Sample(logits, rows);
+    device_->drawn.clear();
+    for (const SampleResult& result : results) device_->drawn.push_back(result.token);
+    return std::make_unique<LaterDraw>(std::move(results), draws_);
+  }
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override {
     std::vector<SampleResult> out;
     for (size_t r = 0; r < targets.size(); ++r) out.push_back(Score(Row(logits, r), targets[r], k));
@@ -175,6 +205,8 @@ class FakeOps final : public kernels::Ops {
     return {logits.Rows(static_cast<int64_t>(r), 1).Data<float>(), static_cast<size_t>(logits.cols())};
   }
   const std::function<void(const SampleRow&)> on_sample_;
+  FakeModel* const device_;
+  LaterDraw::Counts draws_;
   kernels::OpsTraits traits_;
 };
 
@@ -223,8 +255,8 @@ void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t lay
 
 }  // namespace
 
-std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const SampleRow&)> on_sample) {
-  return std::make_unique<FakeOps>(std::move(on_sample));
+std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const SampleRow&)> on_sample, FakeModel* device) {
+  return std::make_unique<FakeOps>(std::move(on_sample), device);
 }
 
 KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens, std::optional<DType> dtype) {
@@ -242,6 +274,14 @@ FakeModel::FakeModel(KvLayout layout, uint64_t numerics) : layout_(std::move(lay
   config_.max_position_embeddings = 4096;
 }
 
+int32_t FakeModel::TokenOf(const ForwardBatch& batch, int32_t row) const {
+  const int32_t token = batch.tokens[static_cast<size_t>(row)];
+  if (token >= 0) return token;
+  BATON_CHECK(~token < batch.drawn_rows && ~token < static_cast<int32_t>(drawn.size()), "token ", token, ", ",
+              drawn.size(), " are drawn");
+  return drawn[static_cast<size_t>(~token)];
+}
+
 absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                           const std::atomic<bool>& cancel) {
   if (before_forward) {
@@ -257,7 +297,7 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
         const auto table = batch.groups[g].block_tables.subspan(static_cast<size_t>(s * batch.groups[g].table_stride),
                                                                 static_cast<size_t>(batch.groups[g].table_stride));
         const kernels::KvLayerView& layer = kv[g].layers[0];
-        const uint64_t value = Mix(static_cast<uint64_t>(batch.tokens[row]) + numerics_, static_cast<uint64_t>(p));
+        const uint64_t value = Mix(static_cast<uint64_t>(TokenOf(batch, row)) + numerics_, static_cast<uint64_t>(p));
         Write(layer.k, 0, layer.layer, table, p, value);
         Write(layer.v, 1, layer.layer, table, p, ~value);
         const int32_t window = layout_.groups[g].window_tokens;
@@ -266,6 +306,7 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
         }
       }
       ++rows_run;
+      rows_named += batch.tokens[row] < 0;
     }
   }
   logits_.resize(batch.logit_rows.size() * kFakeVocab);

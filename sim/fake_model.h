@@ -15,8 +15,12 @@ namespace baton::engine {
 
 inline constexpr int32_t kFakeVocab = 48;
 
+class FakeModel;
+
 /// Memory, block copies, sampling and log-softmax on the host; the rest dies. `on_sample` sees every row to sample.
-std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const kernels::SampleRow&)> on_sample = {});
+/// With `device` draws are taken later, as from a device that computes that model: it alone knows the tokens meanwhile.
+std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const kernels::SampleRow&)> on_sample = {},
+                                          FakeModel* device = nullptr);
 
 /// One paged group, and a sliding-window group when `window_tokens` > 0. `dtype`: entries are four numbers of that
 /// type, f32 or bf16, which hold the same values; else 8 bytes that mean nothing as numbers.
@@ -34,10 +38,14 @@ class FakeModel final : public Model {
                                           const std::atomic<bool>& cancel) override;
 
   int64_t rows_run = 0;
+  int64_t rows_named = 0;      ///< of them, those whose token was a kernels::DrawnToken
+  std::vector<int32_t> drawn;  ///< the tokens of the last draw, for those
   /// When set, called at the start of every Forward (tests block or fail here).
   std::function<absl::Status()> before_forward;
 
  private:
+  int32_t TokenOf(const ForwardBatch& batch, int32_t row) const;
+
   KvLayout layout_;
   const uint64_t numerics_;
   ModelConfig config_;

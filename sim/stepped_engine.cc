@@ -32,7 +32,8 @@ std::string Answer::Text() const {
 }
 
 SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy)
-    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics)), fake_ops_(MakeFakeOps()) {
+    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics)),
+      fake_ops_(MakeFakeOps({}, options.later ? fake_.get() : nullptr)) {
   Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
 }
 
@@ -59,11 +60,12 @@ void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Mode
 bool SteppedEngine::Begin() {
   if (given_.empty()) Give(scheduler_->PlanStep(now));
   if (given_.empty()) return false;
-  if (!given_.front().result.has_value()) Execute(given_.front());
+  if (!given_.front().enqueued) Enqueue(given_.front());
+  if (executor_->Ready()) given_.front().result = executor_->Await();
   if (ahead_ && given_.size() == 1) {
     Give(scheduler_->PlanAhead(now));
     if (given_.size() == 2) ++steps_ahead;
-    if (given_.size() == 2 && given_.back().plan.step % 2 == 0) Execute(given_.back());
+    if (given_.size() == 2 && given_.back().plan.step % 2 == 0) Enqueue(given_.back());
   }
   plan_ = given_.front().plan;
   return true;
@@ -72,17 +74,19 @@ bool SteppedEngine::Begin() {
 void SteppedEngine::Give(StepPlan plan) {
   Collect(scheduler_->TakeOutputs());
   scheduler_->CheckInvariants();
-  if (!plan.empty()) given_.push_back({std::move(plan), std::nullopt});
+  if (!plan.empty()) given_.push_back({.plan = std::move(plan)});
 }
 
-void SteppedEngine::Execute(Given& given) {
+void SteppedEngine::Enqueue(Given& given) {
   executor_->ClearCancel();
-  given.result = executor_->Execute(given.plan);
+  executor_->Enqueue(given.plan);
+  given.enqueued = true;
 }
 
 void SteppedEngine::Finish() {
   now += std::chrono::microseconds(static_cast<int64_t>(1000 * (0.5 + ms_per_row * plan_.total_tokens)));
-  const absl::StatusOr<StepResult> result = std::move(*given_.front().result);
+  Given& given = given_.front();
+  const absl::StatusOr<StepResult> result = given.result ? *std::move(given.result) : executor_->Await();
   given_.pop_front();
   Collect(result.ok() ? scheduler_->Commit(plan_, *result, now)
                       : scheduler_->CommitFailure(plan_, result.status(), now));

@@ -38,6 +38,7 @@ struct SteppedEngineOptions {
   std::vector<int32_t> num_blocks = {256};
   bool prefix_caching = true;
   bool ahead = false;                     ///< a step is planned while the one before it runs, where that can be
+  bool later = false;                     ///< the fake model's tokens are drawn by a device (MakeFakeOps)
   uint64_t numerics = 0;                  ///< of the fake model
   std::shared_ptr<GrammarPool> grammars;  ///< whoever drives it has its work done (Turn)
 };
@@ -54,8 +55,8 @@ class SteppedEngine {
   absl::Status Add(Request request) { return scheduler().AddRequest(std::move(request), now); }
   /// One step: plan, execute, commit, check. False when the plan was empty.
   bool Step();
-  /// Plans and executes, and commits in Finish(): for what comes between. A step that is planned ahead is executed in
-  /// this call or in the next one, in turns.
+  /// Plans and gives to the executor, and commits in Finish(): for what comes between. A step that is planned ahead is
+  /// given in this call or in the next one, in turns.
   bool Begin();
   void Finish();
   /// Steps until nothing lives; dies after `max_steps`.
@@ -95,10 +96,11 @@ class SteppedEngine {
   std::unique_ptr<Executor> executor_;
   struct Given {
     StepPlan plan;
-    std::optional<absl::StatusOr<StepResult>> result;  ///< once it is executed
+    bool enqueued = false;
+    std::optional<absl::StatusOr<StepResult>> result{};  ///< once it is awaited
   };
   void Give(StepPlan plan);
-  void Execute(Given& given);
+  void Enqueue(Given& given);
   StepPlan plan_;
   bool ahead_ = false;
   std::deque<Given> given_;  ///< and not committed; two at most

@@ -101,11 +101,10 @@ Decoder::Decoder(DecoderParts parts, Activations activations)
       max_tokens_(parts.max_tokens),
       ops_(parts.ops) {}
 
-absl::Status Decoder::CheckTokens(std::span<const int32_t> tokens) const {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && tokens[i] < config_.vocab_size) continue;
-    return absl::InvalidArgumentError(
-        StrCat("token id ", tokens[i], " is not in the vocabulary of ", config_.vocab_size));
+absl::Status Decoder::CheckTokens(const ForwardBatch& batch) const {
+  for (const int32_t token : batch.tokens) {
+    if (token < 0 ? ~token < batch.drawn_rows : token < config_.vocab_size) continue;
+    return absl::InvalidArgumentError(StrCat("token id ", token, " is not in the vocabulary of ", config_.vocab_size));
   }
   return absl::OkStatus();
 }
@@ -116,11 +115,15 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
               " tables, ", kv.size(), " views for ", layout_.groups.size(), " KV groups");
   const int64_t tokens = batch.groups[0].row_start.back();
   BATON_CHECK(tokens >= 1 && tokens <= max_tokens_, tokens, " tokens in a step of at most ", max_tokens_);
-  BATON_RETURN_IF_ERROR(CheckTokens(batch.tokens));
+  BATON_RETURN_IF_ERROR(CheckTokens(batch));
   const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
   BATON_RETURN_IF_ERROR(a_.ReserveLogits(wanted, ops_));
-  const kernels::StepInputs inputs{batch.tokens, batch.groups, batch.logit_rows, kv[0].layers.data(),
-                                   (place_.ranks() == 1 || links_.stages != nullptr) && !batch.on_layer_kv};
+  const kernels::StepInputs inputs{batch.tokens,
+                                   batch.groups,
+                                   batch.logit_rows,
+                                   kv[0].layers.data(),
+                                   (place_.ranks() == 1 || links_.stages != nullptr) && !batch.on_layer_kv,
+                                   batch.draws};
   absl::StatusOr<Tensor> logits = Tensor();
   BATON_RETURN_IF_ERROR(ops_.RunStep(inputs, [&](const kernels::StepInputs& given) {
     const ForwardBatch issued{

@@ -54,7 +54,7 @@ class Decoder : public Model {
   // The calls of one step, for the rows that the device chose.
   absl::StatusOr<kernels::Tensor> Issue(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                         const std::atomic<bool>& cancel);
-  absl::Status CheckTokens(std::span<const int32_t> tokens) const;
+  absl::Status CheckTokens(const ForwardBatch& batch) const;
   // The stage's work on one part: from the rows' entry to their passing on. `on_layer_kv` may be empty.
   absl::Status RunPart(const MicroBatch& part, std::span<const int32_t> tokens, std::span<const KvGroupView> kv,
                        const std::atomic<bool>& cancel, const std::function<void(int)>& on_layer_kv);

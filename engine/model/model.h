@@ -28,6 +28,9 @@ struct ForwardBatch {
   std::span<const int32_t> logit_rows;       ///< rows whose logits are wanted, ascending; a row may come again (n > 1)
   std::function<void(int layer)> on_layer_kv;  ///< every rank has asked its Ops for the rows' KV of this layer, and
                                                ///< ranks that share a machine are done with it; may be empty
+  /// Rows of the last Ops::BeginSample that `tokens` may name (kernels::DrawnToken).
+  int32_t drawn_rows = 0;
+  std::span<const kernels::SampleRow> draws;  ///< kernels::StepInputs::draws
 };
 
 /// Progress of a load, 0…1, with a phase name ("read", "pack"). Called on the loading thread.

@@ -62,6 +62,8 @@ class Engine::Threads {
   }
 
  private:
+  using Plan = std::shared_ptr<const StepPlan>;
+
   // ---- scheduler thread
   void RunScheduler() {
     while (!(ending_ && scheduler_.Idle() && running_plans_.empty())) {
@@ -114,7 +116,9 @@ class Engine::Threads {
 
   void StartSteps() {
     if (running_plans_.empty()) GivePlan(scheduler_.PlanStep(clock_.Now()));
-    if (plan_ahead_ && running_plans_.size() == 1) GivePlan(scheduler_.PlanAhead(clock_.Now()));
+    if (!plan_ahead_) return;
+    if (running_plans_.size() == 1) GivePlan(scheduler_.PlanAhead(clock_.Now()));
+    SayAllGiven();
   }
 
   void Commit(const absl::StatusOr<StepResult>& result) {
@@ -153,11 +157,21 @@ class Engine::Threads {
   // A cancel that it takes back was of steps whose sequences have all ended.
   void GivePlan(StepPlan plan) {
     if (plan.empty()) return;
+    given_ = plan.step;
     running_plans_.push_back(std::make_shared<const StepPlan>(std::move(plan)));
     executor_.ClearCancel();
     {
       std::lock_guard lock(plan_mutex_);
       next_plans_.push_back(running_plans_.back());
+    }
+    plan_ready_.notify_one();
+  }
+
+  /// To the executor, which else waits for a step behind the one that the device computes.
+  void SayAllGiven() {
+    {
+      std::lock_guard lock(plan_mutex_);
+      all_given_ = {given_, committed_};
     }
     plan_ready_.notify_one();
   }
@@ -171,21 +185,37 @@ class Engine::Threads {
   }
 
   // ---- executor thread
+  /// A step that the device computes has its result awaited when another is enqueued behind it, or when the scheduler
+  /// has none: it has then looked at what was told before. So the device has work while tokens are read and sent.
   void RunExecutor() {
     for (;;) {
-      Plan plan;
-      {
-        std::unique_lock lock(plan_mutex_);
-        plan_ready_.wait(lock, [&] { return !next_plans_.empty() || executor_ends_; });
-        if (next_plans_.empty()) return;
-        plan = std::move(next_plans_.front());
-        next_plans_.pop_front();
+      const Plan plan = executor_.Ready() || executor_.under_way() == 2 ? nullptr : TakePlan();
+      if (plan != nullptr) {
+        executor_.Enqueue(*plan);
+        taken_ = plan->step;
+      } else if (executor_.under_way() == 0) {
+        return;
       }
-      BATON_CHECK(Post([this, result = executor_.Execute(*plan)](Scheduler&, TimePoint) { Commit(result); }));
+      if (plan != nullptr && !executor_.Ready() && executor_.under_way() == 1) continue;
+      absl::StatusOr<StepResult> result = executor_.Await();
+      ++told_;
+      BATON_CHECK(Post([this, result = std::move(result)](Scheduler&, TimePoint) { Commit(result); }));
     }
   }
 
-  using Plan = std::shared_ptr<const StepPlan>;
+  /// Null: none comes before the step that is under way has its result; and none at all when none is.
+  Plan TakePlan() {
+    std::unique_lock lock(plan_mutex_);
+    plan_ready_.wait(lock, [&] {
+      if (!next_plans_.empty() || executor_ends_) return true;
+      return executor_.under_way() > 0 &&
+             (!plan_ahead_ || (all_given_.step >= taken_ && all_given_.committed >= told_));
+    });
+    if (next_plans_.empty()) return nullptr;
+    const Plan plan = std::move(next_plans_.front());
+    next_plans_.pop_front();
+    return plan;
+  }
 
   const Clock& clock_;
   const bool plan_ahead_;
@@ -200,12 +230,13 @@ class Engine::Threads {
   std::vector<Task> batch_;
   std::vector<SequenceOutput> outputs_;  ///< to be published
   std::vector<std::function<void()>> when_idle_;
-  uint64_t committed_ = 0;
+  uint64_t given_ = 0, committed_ = 0;  ///< steps
   bool step_committed_ = false;
   bool ending_ = false;
 
   // Executor thread's (but Cancel).
   Executor executor_;
+  uint64_t taken_ = 0, told_ = 0;  ///< the last step that was enqueued, and the last whose result was posted
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -215,6 +246,9 @@ class Engine::Threads {
   std::mutex plan_mutex_;
   std::condition_variable plan_ready_;
   std::deque<Plan> next_plans_;
+  struct {
+    uint64_t step = 0, committed = 0;
+  } all_given_;  ///< the scheduler has given all it has after this step, and after it has committed that one
   bool executor_ends_ = false;
 
   std::thread executor_thread_;

@@ -26,22 +26,68 @@ Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObser
   batch_.block_tables.resize(memory.groups().size());
 }
 
-absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
+void Executor::Enqueue(const StepPlan& plan) {
+  BATON_CHECK(under_way_.empty() || (under_way_.size() == 1 && plan.ahead && !Ready()), "step ", plan.step,
+              " comes while ", under_way_.size(), " are under way");
   results_read_ = false;
-  absl::StatusOr<StepResult> result = Run(plan);
-  if (!result.ok() || result->cancelled) lost_step_ = plan.step;
-  if (!results_read_) channel_ != nullptr ? ops_.Sync() : ops_.EndStep();  // other ranks end each step, too
+  UnderWay step;
+  step.result = Run(plan, step);
+  const bool drawing = step.draw != nullptr;
+  if (!drawing || step.draw->ready() || channel_ != nullptr) Finish(step);  // other ranks go step by step
+  if (!step.result.ok() || step.result->cancelled) lost_step_ = plan.step;
+  if (!drawing && !results_read_) channel_ != nullptr ? ops_.Sync() : ops_.EndStep();  // other ranks end each step, too
   if (channel_ != nullptr) channel_->Done();
-  return result;
+  under_way_.push_back(std::move(step));
 }
 
-absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan) {
+absl::StatusOr<StepResult> Executor::Await() {
+  BATON_CHECK(!under_way_.empty());
+  UnderWay step = std::move(under_way_.front());
+  under_way_.pop_front();
+  if (step.draw != nullptr) Finish(step);
+  return std::move(step.result);
+}
+
+void Executor::Finish(UnderWay& step) {
+  if (!step.result.ok() || step.result->cancelled) return;
+  if (const absl::Status taken = TakeTokens(step); !taken.ok()) step.result = taken;
+}
+
+// A sequence that was forgotten meanwhile needs no token.
+absl::Status Executor::TakeTokens(UnderWay& step) {
+  std::vector<SequenceResult>& sequences = step.result->sequences;
+  const bool drawn = step.draw != nullptr;
+  if (drawn) {
+    std::vector<kernels::SampleResult> tokens = step.draw->Take();
+    BATON_CHECK(tokens.size() == step.drawn.size());
+    for (size_t k = 0; k < tokens.size(); ++k)
+      sequences[static_cast<size_t>(step.drawn[k])].token = std::move(tokens[k]);
+    step.draw.reset();
+  }
+  if (const absl::Status lost = model_.LinksHealth(); !lost.ok()) {
+    if (channel_ != nullptr) channel_->Abort(lost);
+    return lost;
+  }
+  for (const SequenceResult& r : sequences) {
+    if (!r.sampled) continue;
+    const auto it = sequences_.find(r.id);
+    if (it == sequences_.end() || it->second.sampling.use_beam_search) continue;  // beams that go on are new sequences
+    Sequence& s = it->second;
+    s.unread -= drawn;
+    s.tokens.push_back(r.token.token);
+    if (s.grammar) s.grammar->Advance(r.token.token);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan, UnderWay& step) {
   StepResult result;
   result.step = plan.step;
   ApplyChanges(plan);
   const bool lost = plan.ahead && lost_step_ + 1 == plan.step;
   BuildBatch(plan, /*rows=*/!lost);
   CollectLogitRows(plan, /*rows=*/!lost);
+  PlanDraws(plan);
   const absl::StatusOr<kernels::Tensor> logits = RunOnAllRanks(plan);
   if (absl::IsCancelled(logits.status()) || (logits.ok() && lost)) {
     result.cancelled = true;
@@ -51,28 +97,22 @@ absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan) {
   BATON_CHECK(batch_.logit_rows.empty() || logits->rows() >= static_cast<int64_t>(batch_.logit_rows.size()),
               logits->rows(), " rows of logits for ", batch_.logit_rows.size());
 
-  for (const SequenceStep& step : plan.sequences) {
+  for (const SequenceStep& s : plan.sequences) {
     SequenceResult& r = result.sequences.emplace_back();
-    r.id = step.id;
-    r.sampled = step.sample;
+    r.id = s.id;
+    r.sampled = s.sample;
   }
-  ScorePrompts(plan, *logits, result);
-  SampleRows(plan, *logits, result);
-  if (const absl::Status lost = model_.LinksHealth(); !lost.ok()) {
-    if (channel_ != nullptr) channel_->Abort(lost);
-    return lost;
-  }
-  for (const SequenceResult& r : result.sequences) {
-    if (!r.sampled) continue;
-    Sequence& s = sequences_.at(r.id);
-    if (s.sampling.use_beam_search) continue;  // the beams that go on are new sequences
-    s.tokens.push_back(r.token.token);
-    if (s.grammar) s.grammar->Advance(r.token.token);
+  if (!draws_.empty()) {
+    BeginDraws(plan, *logits, step);
+  } else {
+    ScorePrompts(plan, *logits, result);
+    SampleRows(plan, *logits, result);
   }
   return result;
 }
 
 void Executor::ApplyChanges(const StepPlan& plan) {
+  BATON_CHECK(under_way_.empty() || plan.add.empty(), "sequences are added while a step is under way");
   for (const SequenceId id : plan.forget) sequences_.erase(id);
   for (const NewSequence& n : plan.add) {
     Sequence& s = sequences_[n.id];
@@ -97,7 +137,8 @@ absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan) {
   if (!rows) return kernels::Tensor();
   std::function<void(int)> on_layer_kv;
   if (observer_ != nullptr) on_layer_kv = [this, &plan](int layer) { observer_->OnLayerKv(plan, layer); };
-  absl::StatusOr<kernels::Tensor> logits = RunRows(batch_, tokens_, model_, memory_, cancel_, std::move(on_layer_kv));
+  absl::StatusOr<kernels::Tensor> logits =
+      RunRows(batch_, {tokens_, named_rows_, draws_}, model_, memory_, cancel_, std::move(on_layer_kv));
   if (!logits.ok() && channel_ != nullptr) channel_->Abort(logits.status());
   return logits;
 }
@@ -105,6 +146,7 @@ absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan) {
 // Sequences that only sample from another's row have no rows, and no place in the batch.
 void Executor::BuildBatch(const StepPlan& plan, bool rows) {
   tokens_.clear();
+  named_rows_ = 0;
   batch_.copies = plan.copies;
   batch_.row_start.assign(1, 0);
   batch_.context.clear();
@@ -116,10 +158,15 @@ void Executor::BuildBatch(const StepPlan& plan, bool rows) {
     ++in_batch;
     const auto it = sequences_.find(step.id);
     BATON_CHECK(it != sequences_.end(), "sequence ", step.id, " was never added");
-    const std::vector<int32_t>& tokens = it->second.tokens;
-    BATON_CHECK(step.context + step.num_tokens <= static_cast<int32_t>(tokens.size()), "sequence ", step.id, " has ",
-                tokens.size(), " tokens, ", step.context + step.num_tokens, " wanted");
-    tokens_.insert(tokens_.end(), tokens.begin() + step.context, tokens.begin() + step.context + step.num_tokens);
+    const Sequence& s = it->second;
+    const int32_t end = step.context + step.num_tokens, known = std::min(end, static_cast<int32_t>(s.tokens.size()));
+    BATON_CHECK(end <= s.length() && end <= known + 1, "sequence ", step.id, " has ", s.tokens.size(), " tokens, and ",
+                s.unread, " on the device; ", end, " wanted");
+    tokens_.insert(tokens_.end(), s.tokens.begin() + step.context, s.tokens.begin() + known);
+    if (known < end) {
+      tokens_.push_back(kernels::DrawnToken(s.drawn_row));
+      named_rows_ = std::max(named_rows_, s.drawn_row + 1);
+    }
     batch_.row_start.push_back(static_cast<int32_t>(tokens_.size()));
     batch_.context.push_back(step.context);
     for (size_t g = 0; g < stride.size(); ++g) stride[g] = std::max(stride[g], step.block_tables[g].size());
@@ -182,7 +229,7 @@ void Executor::ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits,
 }
 
 kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_t>& banned) const {
-  const auto length = static_cast<int32_t>(s.tokens.size());
+  const int32_t length = s.length(), known = static_cast<int32_t>(s.tokens.size());
   const SamplingParams& p = s.sampling;
   if (p.use_beam_search) {  // nothing is drawn: the scheduler chooses among the likeliest
     kernels::SampleRow row;
@@ -191,13 +238,13 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
     return row;
   }
   banned = BannedBeforeMinTokens(p, length - s.prompt_len);
-  if (!p.bad_words.empty()) BanEndsOfBadWords(p, Slice(s.tokens, s.prompt_len, length), banned);
+  if (!p.bad_words.empty()) BanEndsOfBadWords(p, Slice(s.tokens, s.prompt_len, known), banned);
   const int32_t vocab = model_.config().vocab_size;
   banned.erase(std::lower_bound(banned.begin(), banned.end(), vocab), banned.end());
   kernels::SampleRow row;
   kernels::CopySampleNumbers(p, row);
   row.prompt_tokens = Slice(s.tokens, 0, s.prompt_len);
-  row.output_tokens = Slice(s.tokens, s.prompt_len, length);
+  row.output_tokens = Slice(s.tokens, s.prompt_len, known);
   row.logit_bias = p.logit_bias;
   row.allowed_tokens = p.allowed_token_ids;
   row.banned_tokens = banned;
@@ -230,6 +277,33 @@ bool Executor::MayDraw(Sequence& s, std::chrono::steady_clock::time_point until,
   }
   result.sampled = result.no_token == NoToken::kNone;
   return result.sampled;
+}
+
+void Executor::PlanDraws(const StepPlan& plan) {
+  draws_.clear();
+  banned_.assign(wanted_.size(), {});
+  std::vector<kernels::SampleRow> rows;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const Sequence& s = sequences_.at(plan.sequences[static_cast<size_t>(wanted_[i].sequence)].id);
+    if (wanted_[i].target >= 0 || s.grammar) return;
+    rows.push_back(MakeSampleRow(s, banned_[i]));
+    if (!banned_[i].empty() && !AnyTokenLeft(s.sampling.allowed_token_ids, banned_[i], model_.config().vocab_size))
+      return;
+  }
+  draws_ = std::move(rows);
+}
+
+// The rows of the next step may name these tokens.
+void Executor::BeginDraws(const StepPlan& plan, const kernels::Tensor& logits, UnderWay& step) {
+  step.draw = ops_.BeginSample(logits.Rows(0, static_cast<int64_t>(draws_.size())), draws_);
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const int32_t sequence = wanted_[i].sequence;
+    step.drawn.push_back(sequence);
+    Sequence& s = sequences_.at(plan.sequences[static_cast<size_t>(sequence)].id);
+    if (s.sampling.use_beam_search) continue;
+    ++s.unread;
+    s.drawn_row = static_cast<int32_t>(i);
+  }
 }
 
 // Sample takes one row of logits per SampleRow, so runs of rows that can be drawn are drawn together.

@@ -88,11 +88,12 @@ void RunCopies(const StepBatch& batch, KvMemory& memory, kernels::Ops& ops) {
   }
 }
 
-absl::StatusOr<kernels::Tensor> RunRows(const StepBatch& batch, std::span<const int32_t> tokens, Model& model,
-                                        KvMemory& memory, const std::atomic<bool>& cancel,
-                                        std::function<void(int)> on_layer_kv) {
+absl::StatusOr<kernels::Tensor> RunRows(const StepBatch& batch, const RowTokens& tokens, Model& model, KvMemory& memory,
+                                        const std::atomic<bool>& cancel, std::function<void(int)> on_layer_kv) {
   ForwardBatch forward;
-  forward.tokens = tokens;
+  forward.tokens = tokens.ids;
+  forward.drawn_rows = tokens.drawn_rows;
+  forward.draws = tokens.draws;
   forward.logit_rows = batch.logit_rows;
   forward.on_layer_kv = std::move(on_layer_kv);
   const auto sequences = static_cast<int64_t>(batch.context.size());

@@ -36,9 +36,15 @@ struct StepBatch {
 
 void RunCopies(const StepBatch& batch, KvMemory& memory, kernels::Ops& ops);
 
-/// Runs the rows. `tokens` [T] are read on rank 0 only.
-absl::StatusOr<kernels::Tensor> RunRows(const StepBatch& batch, std::span<const int32_t> tokens, Model& model,
-                                        KvMemory& memory, const std::atomic<bool>& cancel,
-                                        std::function<void(int)> on_layer_kv);
+/// What rank 0 alone knows of a step's rows; the others have none of it.
+struct RowTokens {
+  std::span<const int32_t> ids;               ///< [T] as ForwardBatch::tokens
+  int32_t drawn_rows = 0;                     ///< as ForwardBatch::drawn_rows
+  std::span<const kernels::SampleRow> draws;  ///< as ForwardBatch::draws
+};
+
+/// Runs the rows.
+absl::StatusOr<kernels::Tensor> RunRows(const StepBatch& batch, const RowTokens& tokens, Model& model, KvMemory& memory,
+                                        const std::atomic<bool>& cancel, std::function<void(int)> on_layer_kv);
 
 }  // namespace baton::engine

@@ -105,9 +105,11 @@ class CpuOps final : public Ops {
   void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) override;
   void SoftCap(float cap, const Tensor& x) override;
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
+  std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) override;
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override;
 
  private:
+  int32_t IdOf(int32_t id, int64_t vocab) const;
   // Calls work(row) for every row; rows are handed out in runs worth `grain` elements or more.
   template <class Work>
   void ForRows(int64_t rows, int64_t columns, Work work) {
@@ -130,14 +132,21 @@ class CpuOps final : public Ops {
   std::vector<RowPlace> places_;       // of the step's rows
   std::vector<RowPiece> pieces_;       // of the step's rows, as attention cuts them
   std::vector<uint64_t> digests_;      // [2, T, kv_heads] of the tokens just written
+  std::vector<int32_t> drawn_;         // by the last BeginSample
 };
+
+// `id`, or the drawn token that it stands for.
+int32_t CpuOps::IdOf(int32_t id, int64_t vocab) const {
+  if (id < 0 && ~id < static_cast<int64_t>(drawn_.size())) return drawn_[static_cast<size_t>(~id)];
+  BATON_CHECK(id >= 0 && id < vocab, "token ", id, " of a vocabulary of ", vocab, ", ", drawn_.size(), " are drawn");
+  return id;
+}
 
 void CpuOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {
   const int n = static_cast<int>(table.cols());
   BATON_CHECK(out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == n && out.dtype == DType::kF32);
   ForRows(out.rows(), n, [&](int64_t r) {
-    BATON_CHECK(ids[r] >= 0 && ids[r] < table.rows(), "token ", ids[r], " of a vocabulary of ", table.rows());
-    kernels_.convert(RowOf(table, ids[r]), table.dtype, scale, RowOf(out, r), out.dtype, n);
+    kernels_.convert(RowOf(table, IdOf(ids[r], table.rows())), table.dtype, scale, RowOf(out, r), out.dtype, n);
   });
 }
 
@@ -148,14 +157,13 @@ void CpuOps::EmbeddingOfPacked(std::span<const int32_t> ids, const PackedLinear&
               out.dtype == DType::kF32);
   ForRows(out.rows(), n, [&](int64_t r) {
     thread_local AlignedVector<float> row;  // of the widest type
-    BATON_CHECK(ids[r] >= 0 && ids[r] < table.out_features(), "token ", ids[r], " of a vocabulary of ",
-                table.out_features());
+    const int32_t id = IdOf(ids[r], table.out_features());
     row.resize(static_cast<size_t>(n));
     DType dtype = DType::kBF16;
     if (bf16_ != nullptr) {
-      static_cast<const Bf16Panels&>(table).CopyRow(ids[r], reinterpret_cast<uint16_t*>(row.data()));
+      static_cast<const Bf16Panels&>(table).CopyRow(id, reinterpret_cast<uint16_t*>(row.data()));
     } else {
-      static_cast<const PackedPanels&>(table).CopyRow(ids[r], row.data());
+      static_cast<const PackedPanels&>(table).CopyRow(id, row.data());
       dtype = static_cast<const PackedPanels&>(table).dtype();
     }
     kernels_.convert(row.data(), dtype, scale, RowOf(out, r), out.dtype, n);
@@ -377,6 +385,13 @@ std::vector<SampleResult> CpuOps::Sample(const Tensor& logits, std::span<const S
     results[r] = SampleToken(kernels_, row, rows[r], scratch);
   });
   return results;
+}
+
+std::unique_ptr<Draw> CpuOps::BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
+  std::vector<SampleResult> results = Sample(logits, rows);
+  drawn_.clear();
+  for (const SampleResult& result : results) drawn_.push_back(result.token);
+  return std::make_unique<ReadyDraw>(std::move(results));
 }
 
 std::vector<SampleResult> CpuOps::Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) {

@@ -47,7 +47,8 @@ absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
   batch.block_tables.assign(loaded.model->kv_layout().groups.size(), zeros);
   if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
   const std::atomic<bool> cancel{false};
-  BATON_RETURN_IF_ERROR(engine::RunRows(batch, zeros, *loaded.model, *loaded.memory, cancel, nullptr).status());
+  BATON_RETURN_IF_ERROR(
+      engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, nullptr).status());
   if (loaded.channel) loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
   return absl::OkStatus();
 }

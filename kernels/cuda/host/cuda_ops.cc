@@ -53,12 +53,16 @@ std::optional<DeviceMemory> CudaOps::device_memory() const {
 void CudaOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {
   BATON_CHECK(out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == table.cols() &&
               out.dtype == DType::kF32 && out.cols() % 8 == 0);
-  for (int32_t id : ids) BATON_CHECK(id >= 0 && id < table.rows(), "token ", id, " of a vocabulary of ", table.rows());
+  for (int32_t id : ids) {
+    BATON_CHECK(id < 0 ? static_cast<size_t>(~id) < drawn_rows_ : id < table.rows(), "token ", id,
+                " of a vocabulary of ", table.rows(), ", ", drawn_rows_, " are drawn");
+  }
   const int32_t* on_device = TokensOnDevice(ids);
   auto launch = [&]<typename T>(const T* data) {
     cuda::LaunchEmbedding(stream_,
                           cuda::EmbeddingParams<T>{on_device, data, Row<float>(out), table.row_stride, out.row_stride,
-                                                   Int(ids.size()), Int(out.cols()), 0, Int(table.rows()), scale},
+                                                   Int(ids.size()), Int(out.cols()), 0, Int(table.rows()), scale,
+                                                   drawn_ ? static_cast<const int32_t*>(drawn_->data()) : nullptr},
                           kOverlapped);
   };
   switch (table.dtype) {
@@ -169,6 +173,23 @@ void CudaOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> 
 std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
   return cuda::RunSample(stream_, sample_, logits, rows, work_bytes_);
+}
+
+// As Sample, when they do not fit into one launch, or nothing is prepared.
+std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
+  BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
+  drawn_rows_ = 0;
+  if (!drawn_ || rows.size() * sizeof(int32_t) > drawn_->bytes() ||
+      !cuda::FitOneLaunch(rows, Int(logits.cols()), work_bytes_))
+    return Ops::BeginSample(logits, rows);
+  GivenDraws draws;
+  if (given_draws_ && given_draws_->rows.data() == rows.data() && given_draws_->rows.size() == rows.size())
+    draws = *std::exchange(given_draws_, std::nullopt);
+  else
+    draws.lists = cuda::PlanSample(rows, Int(logits.cols()));
+  drawn_rows_ = rows.size();
+  return cuda::BeginSample(stream_, sample_, logits, std::move(draws.lists), draws.on_device,
+                           static_cast<int32_t*>(drawn_->data()), draw_slots_[next_draw_++ % draw_slots_.size()]);
 }
 
 std::vector<SampleResult> CudaOps::Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) {

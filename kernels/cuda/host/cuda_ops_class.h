@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,7 +12,9 @@
 #include "common/check.h"
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/cuda/host/rope_cache.h"
+#include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/scratch.h"
+#include "kernels/cuda/host/step_arena.h"
 #include "kernels/cuda/host/step_upload.h"
 #include "kernels/cuda/host/weight_upload.h"
 
@@ -104,9 +107,16 @@ class CudaOps final : public Ops {
   void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) override;
   void SoftCap(float cap, const Tensor& x) override;
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
+  std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) override;
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override;
 
  private:
+  /// StepInputs::draws of the step that was given last.
+  struct GivenDraws {
+    std::span<const SampleRow> rows;
+    cuda::SampleLists lists;
+    const cuda::SampleRowParams* on_device = nullptr;  ///< null: they have lists of tokens, and were not sent
+  };
   template <typename In>
   void Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps, const Tensor& out);
   template <typename Kv>
@@ -123,6 +133,7 @@ class CudaOps final : public Ops {
   cuda::StepUpload::Sharing SharingOf(int dim) const;
   int RecordedRows(const StepInputs& step) const;
   bool UploadStep(const StepInputs& step, int sequences, bool recorded);
+  absl::Status PrepareDraws(const StepLimits& limits);
   absl::Status RunUploaded(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
   absl::Status Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
   cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
@@ -145,7 +156,7 @@ class CudaOps final : public Ops {
   gpu::Stream stream_;
   cuda::WeightUpload weights_;
   cuda::StepUploads steps_;
-  Scratch step_arena_;                                           ///< all inputs of the step that runs
+  cuda::StepArena step_arena_;                                   ///< all inputs of the step that runs
   std::optional<StepLimits> limits_;                             ///< once prepared
   std::optional<StepInputs> step_;                               ///< that runs
   const int32_t *step_tokens_ = nullptr, *step_rows_ = nullptr;  ///< of step_, on the device
@@ -153,6 +164,11 @@ class CudaOps final : public Ops {
   const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
+  std::optional<GivenDraws> given_draws_;
+  std::optional<gpu::Memory> drawn_;  ///< int32_t of the rows of the last BeginSample; once prepared
+  size_t drawn_rows_ = 0;             ///< of it
+  std::array<cuda::DrawSlot, 2> draw_slots_;
+  size_t next_draw_ = 0;
   Scratch ordered_;             ///< x of a linear layer in the order of its weight's inputs
   int64_t ordered_inputs_ = 0;  ///< the most that a weight has; 0: none has an order of its own
   Scratch expanded_;            ///< outputs of a weight in codes, in bf16

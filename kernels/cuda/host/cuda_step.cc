@@ -42,7 +42,7 @@ class PaddedStep {
         std::copy_n(from.block_tables.begin() + s * from.table_stride, used, tables_[g].begin() + s * stride);
       groups_.push_back({row_start_, context_, tables_[g], stride});
     }
-    inputs_ = {tokens_, groups_, logit_rows_, step.memory};
+    inputs_ = {tokens_, groups_, logit_rows_, step.memory, step.recordable, step.draws};
   }
   PaddedStep(const PaddedStep&) = delete;
   PaddedStep& operator=(const PaddedStep&) = delete;
@@ -59,6 +59,7 @@ class PaddedStep {
 int64_t InputBytes(const StepLimits& limits) {
   constexpr int64_t kInt = sizeof(int32_t), kAligned = 16;
   int64_t bytes = (limits.rows + limits.logit_rows) * kInt + 2 * kAligned;
+  bytes += limits.logit_rows * int64_t{sizeof(cuda::SampleRowParams)} + kAligned;
   for (const int tokens : limits.tokens_per_block) bytes += cuda::ArrayBytes(limits, tokens);
   for (const StepLimits::Heads& heads : limits.attention) bytes += cuda::WorkBytes(KindOf(heads), limits);
   return bytes;
@@ -72,7 +73,7 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
       std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
       "the tokens of a step"));
   BATON_RETURN_IF_ERROR(steps_.Reserve(limits));
-  BATON_RETURN_IF_ERROR(step_arena_.Reserve(static_cast<size_t>(InputBytes(limits)), "the inputs of a step"));
+  BATON_RETURN_IF_ERROR(step_arena_.Reserve(static_cast<size_t>(InputBytes(limits))));
   for (const StepLimits::Heads& heads : limits.attention) {
     const cuda::AttentionKind kind = KindOf(heads);
     const int64_t of_group = cuda::MostPartials(kind, limits), of_step = of_group * cuda::MostGroups(kind, limits);
@@ -83,7 +84,7 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
     BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
   }
   for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
-  BATON_RETURN_IF_ERROR(sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling"));
+  BATON_RETURN_IF_ERROR(PrepareDraws(limits));
   if (ordered_inputs_ > 0) {
     BATON_RETURN_IF_ERROR(ordered_.Reserve(static_cast<size_t>(limits.rows * ordered_inputs_) * sizeof(bf16),
                                            "inputs in the order of a weight's"));
@@ -91,6 +92,17 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
   if (expanded_bytes_ > 0 && limits.rows >= kExpandRows)
     BATON_RETURN_IF_ERROR(expanded_.Reserve(expanded_bytes_, "outputs of a weight in codes, in bf16"));
   limits_ = limits;
+  return absl::OkStatus();
+}
+
+absl::Status CudaOps::PrepareDraws(const StepLimits& limits) {
+  BATON_RETURN_IF_ERROR(sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling"));
+  for (cuda::DrawSlot& slot : draw_slots_) BATON_RETURN_IF_ERROR(slot.Reserve(stream_, limits.logit_rows));
+  stream_.Bind();
+  BATON_ASSIGN_OR_RETURN(
+      gpu::Memory drawn,
+      cuda::AllocateOnDevice(static_cast<size_t>(limits.logit_rows) * sizeof(int32_t), "the tokens of a step"));
+  drawn_.emplace(std::move(drawn));
   return absl::OkStatus();
 }
 
@@ -111,6 +123,11 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
   cuda::StepPacker packer;
   const size_t at_tokens = packer.Add(step.tokens.data(), step.tokens.size()),
                at_rows = packer.Add(step.logit_rows.data(), step.logit_rows.size());
+  // Draws with lists of tokens are sent when they begin.
+  if (!step.draws.empty()) given_draws_ = {step.draws, cuda::PlanSample(step.draws, Int(limits_->vocab))};
+  const bool send = given_draws_ && given_draws_->lists.tokens.empty() && given_draws_->lists.masks.empty();
+  const size_t at_draws = packer.Add(given_draws_ ? given_draws_->lists.rows.data() : nullptr,
+                                     send ? step.draws.size() : 0, step.logit_rows.size());
   for (size_t g = 0; g < step.groups.size(); ++g)
     steps_[g].Pack(step.groups[g], limits_->tokens_per_block[g], sequences, packer);
   // The longest lists, those of full attention, come last: room behind them is not copied.
@@ -119,7 +136,8 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
                                                                                recorded ? &*limits_ : nullptr, packer);
     if (recorded && launches != 1) return false;
   }
-  const char* base = step_arena_.Upload(packer.bytes());
+  const char* base = step_arena_.Send(packer.bytes());
+  if (send) given_draws_->on_device = cuda::At<cuda::SampleRowParams>(base, at_draws);
   step_ = step;
   step_tokens_ = cuda::At<int32_t>(base, at_tokens);
   step_rows_ = cuda::At<int32_t>(base, at_rows);
@@ -145,6 +163,7 @@ const int32_t* CudaOps::RowsOnDevice(std::span<const int32_t> rows) {
 }
 
 absl::Status CudaOps::RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+  given_draws_.reset();
   if (!limits_) return issue(step);
   const absl::Status status = RunUploaded(step, issue);
   step_.reset();
@@ -204,7 +223,7 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 
 DeviceWork CudaOps::device_work() const {
   const gpu::StreamCounts& counts = stream_.counts();
-  return {counts.launches, counts.replays, counts.copies, counts.waits};
+  return {counts.launches, counts.replays, counts.copies, counts.waits + draw_slots_[0].waits + draw_slots_[1].waits};
 }
 
 }  // namespace baton::kernels

@@ -101,27 +101,37 @@ SampleLists PlanSample(std::span<const SampleRow> rows, int vocab) {
 
 namespace {
 
-/// Where a launch's arrays lie in one piece of memory, bytes from its start: raw copies, outputs, top tokens and
-/// values, then what is uploaded.
+size_t Aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+/// Where the results of so many rows lie, bytes from the first: outputs, then top tokens and values.
+struct ResultLayout {
+  explicit ResultLayout(size_t rows)
+      : top_tokens(Aligned(rows * sizeof(SampleRowOutput))),
+        top_values(top_tokens + Aligned(rows * kMaxTopLogprobs * 4)),
+        bytes(top_values + Aligned(rows * kMaxTopLogprobs * 4)) {}
+  size_t top_tokens, top_values, bytes;
+};
+
+/// Where a launch's arrays lie in one piece of memory, bytes from its start: raw copies, results, then what is
+/// uploaded.
 struct SampleLayout {
   SampleLayout(const SampleLists& lists, size_t vocab) {
-    constexpr size_t kTop = kMaxTopLogprobs;
     const size_t count = lists.rows.size();
     for (size_t r = 0; r < count; ++r)
       if (lists.rows[r].num_logprobs >= 0 && lists.rows[r].target < 0) raw_rows = r + 1;
     raw = Place(raw_rows * vocab * 4);
-    out = Place(count * sizeof(SampleRowOutput));
-    top_tokens = Place(count * kTop * 4);
-    top_values = Place(count * kTop * 4);
-    results_end = total;
+    const ResultLayout results(count);
+    out = Place(results.bytes);
+    top_tokens = out + results.top_tokens;
+    top_values = out + results.top_values;
     rows = Place(count * sizeof(SampleRowParams));
     tokens = Place(lists.tokens.size() * 4);
     values = Place(lists.values.size() * 4);
     masks = Place(lists.masks.size() * 4);
   }
-  size_t Place(size_t bytes) { return std::exchange(total, total + (bytes + 15) / 16 * 16); }
+  size_t Place(size_t bytes) { return std::exchange(total, total + Aligned(bytes)); }
   size_t raw_rows = 0, total = 0;
-  size_t raw, out, top_tokens, top_values, results_end, rows, tokens, values, masks;
+  size_t raw, out, top_tokens, top_values, rows, tokens, values, masks;
 };
 constexpr size_t kAlignment = 8 * 16;  ///< of a layout's arrays
 
@@ -152,31 +162,35 @@ size_t RowsThatFit(std::span<const SampleRow> rows, size_t vocab, size_t work_by
   return rows.size();
 }
 
-/// One launch.
-void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleLists& lists,
-              std::vector<kernels::SampleResult>& results) {
-  const size_t rows = lists.rows.size(), vocab = static_cast<size_t>(logits.cols());
-  constexpr size_t kTop = kMaxTopLogprobs;
+/// `rows`: lists.rows where they are on the device already, and the other lists are empty; else null. Returns where the
+/// results will be on the device, and how many bytes.
+std::pair<const char*, size_t> Launch(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
+                                      const SampleLists& lists, const SampleRowParams* rows, int32_t* drawn) {
+  const size_t vocab = static_cast<size_t>(logits.cols());
   const SampleLayout layout(lists, vocab);
   char* base = static_cast<char*>(scratch.Ensure(layout.total));
-  std::vector<char> inputs(layout.total - layout.rows);
-  const auto put = [&](size_t offset, const auto& values) {
-    if (!values.empty())
-      std::memcpy(inputs.data() + (offset - layout.rows), values.data(), values.size() * sizeof(values[0]));
-  };
-  put(layout.rows, lists.rows);
-  put(layout.tokens, lists.tokens);
-  put(layout.values, lists.values);
-  put(layout.masks, lists.masks);
-  stream.Upload(base + layout.rows, inputs.data(), inputs.size());
+  if (rows == nullptr) {
+    std::vector<char> inputs(layout.total - layout.rows);
+    const auto put = [&](size_t offset, const auto& values) {
+      if (!values.empty())
+        std::memcpy(inputs.data() + (offset - layout.rows), values.data(), values.size() * sizeof(values[0]));
+    };
+    put(layout.rows, lists.rows);
+    put(layout.tokens, lists.tokens);
+    put(layout.values, lists.values);
+    put(layout.masks, lists.masks);
+    stream.Upload(base + layout.rows, inputs.data(), inputs.size());
+  }
   auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
   SampleParams p{};
   p.logits = logits.Data<float>();
   p.stride = logits.row_stride;
-  p.count = static_cast<int>(rows);
+  p.count = static_cast<int>(lists.rows.size());
   p.vocab = static_cast<int>(vocab);
+  p.drawn = drawn;
   at(p.raw, layout.raw);
   at(p.rows, layout.rows);
+  if (rows != nullptr) p.rows = rows;
   at(p.tokens, layout.tokens);
   at(p.values, layout.values);
   at(p.masks, layout.masks);
@@ -184,31 +198,79 @@ void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logi
   at(p.top_tokens, layout.top_tokens);
   at(p.top_logprobs, layout.top_values);
   LaunchSample(stream, p);
-  std::vector<char> bytes(layout.results_end - layout.out);
-  stream.CopyAsync(bytes.data(), base + layout.out, bytes.size());
-  const std::string error = stream.Synchronize();
-  BATON_CHECK(error.empty(), "device: ", error);
-  for (size_t r = 0; r < rows; ++r) {
+  return {base + layout.out, ResultLayout(lists.rows.size()).bytes};
+}
+
+/// Appends what a launch of `rows` left in `bytes`.
+void Read(const char* bytes, std::span<const SampleRowParams> rows, std::vector<kernels::SampleResult>& results) {
+  constexpr size_t kTop = kMaxTopLogprobs;
+  const ResultLayout layout(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
     SampleRowOutput o;
-    std::memcpy(&o, bytes.data() + r * sizeof(o), sizeof(o));
+    std::memcpy(&o, bytes + r * sizeof(o), sizeof(o));
     kernels::SampleResult& result = results.emplace_back();
     result.token = o.token;
-    if (lists.rows[r].num_logprobs < 0) continue;
+    if (rows[r].num_logprobs < 0) continue;
     result.chosen = {o.token, o.logprob, o.rank};
     for (int i = 0; i < o.top_count; ++i) {
       kernels::TokenLogprob& top = result.top.emplace_back();
-      std::memcpy(&top.token, bytes.data() + (layout.top_tokens - layout.out) + (r * kTop + i) * 4, 4);
-      std::memcpy(&top.logprob, bytes.data() + (layout.top_values - layout.out) + (r * kTop + i) * 4, 4);
+      std::memcpy(&top.token, bytes + layout.top_tokens + (r * kTop + i) * 4, 4);
+      std::memcpy(&top.logprob, bytes + layout.top_values + (r * kTop + i) * 4, 4);
       top.rank = i + 1;
     }
   }
 }
+
+/// One launch, and its results.
+void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleLists& lists,
+              std::vector<kernels::SampleResult>& results) {
+  const auto [from, size] = Launch(stream, scratch, logits, lists, nullptr, nullptr);
+  std::vector<char> bytes(size);
+  stream.CopyAsync(bytes.data(), from, size);
+  const std::string error = stream.Synchronize();
+  BATON_CHECK(error.empty(), "device: ", error);
+  Read(bytes.data(), lists.rows, results);
+}
+
+/// One launch whose results are read later.
+class BegunDraw final : public kernels::Draw {
+ public:
+  BegunDraw(DrawSlot& slot, std::vector<SampleRowParams> rows) : slot_(slot), rows_(std::move(rows)) {
+    slot_.taken = false;
+  }
+  ~BegunDraw() override {
+    if (!taken_) Await();
+  }
+  bool ready() const override { return false; }
+  std::vector<kernels::SampleResult> Take() override {
+    BATON_CHECK(!taken_, "a draw is taken twice");
+    Await();
+    std::vector<kernels::SampleResult> results;
+    results.reserve(rows_.size());
+    Read(static_cast<const char*>(slot_.results->memory.data()), rows_, results);
+    return results;
+  }
+
+ private:
+  void Await() {
+    slot_.results->Await();
+    ++slot_.waits;
+    taken_ = slot_.taken = true;
+  }
+  DrawSlot& slot_;
+  bool taken_ = false;
+  const std::vector<SampleRowParams> rows_;
+};
 
 }  // namespace
 
 size_t SampleBytes(int64_t rows, int64_t vocab, size_t work_bytes) {
   const size_t one = MostRowBytes(static_cast<size_t>(vocab));
   return std::min(static_cast<size_t>(rows) * one, std::max(one, work_bytes)) + kAlignment;
+}
+
+bool FitOneLaunch(std::span<const SampleRow> rows, int vocab, size_t work_bytes) {
+  return RowsThatFit(rows, static_cast<size_t>(vocab), work_bytes) == rows.size();
 }
 
 std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
@@ -222,6 +284,23 @@ std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scrat
     first += count;
   }
   return results;
+}
+
+absl::Status DrawSlot::Reserve(const gpu::Stream& stream, int64_t rows) {
+  BATON_ASSIGN_OR_RETURN(results,
+                         Pinned::Make(stream, ResultLayout(static_cast<size_t>(rows)).bytes, "the tokens of a step"));
+  return absl::OkStatus();
+}
+
+std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
+                                           SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
+                                           DrawSlot& slot) {
+  BATON_CHECK(slot.taken, "more than two draws are begun and not taken");
+  const auto [from, size] = Launch(stream, scratch, logits, lists, on_device, drawn);
+  BATON_CHECK(size <= slot.results->memory.bytes());
+  stream.CopyAsync(slot.results->memory.data(), from, size);
+  stream.Record(slot.results->copied);
+  return std::make_unique<BegunDraw>(slot, std::move(lists.rows));
 }
 
 std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,

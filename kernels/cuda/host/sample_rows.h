@@ -1,9 +1,11 @@
 // SampleRows of ops.h in the sampler kernel's form: distinct tokens, one mask per row, everything in three arrays.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/host/pinned_memory.h"
 #include "kernels/cuda/host/scratch.h"
 #include "kernels/cuda/rows/sampler.cuh"
 #include "kernels/ops.h"
@@ -31,5 +33,23 @@ std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scrat
 /// The same for the log-probabilities of given tokens and of the `k` best.
 std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
                                                std::span<const int32_t> targets, int32_t k, size_t work_bytes);
+
+/// Whether `work_bytes` hold all of them at once.
+bool FitOneLaunch(std::span<const kernels::SampleRow> rows, int vocab, size_t work_bytes);
+
+/// Where the results of one launch wait for the host.
+struct DrawSlot {
+  /// ResourceExhausted with the number.
+  absl::Status Reserve(const gpu::Stream& stream, int64_t rows);
+  std::unique_ptr<Pinned> results;
+  bool taken = true;
+  int64_t waits = 0;  ///< of the host for results
+};
+
+/// Launches the sampler over logits [rows, vocab] (edited in place); the results come into `slot`. `on_device`:
+/// lists.rows where they are there already, and the other lists are empty. `drawn` [rows] gets the tokens.
+std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
+                                           SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
+                                           DrawSlot& slot);
 
 }  // namespace baton::cuda

@@ -1,4 +1,4 @@
-// out[t] = table[ids[t]] · scale.
+// out[t] = table[ids[t]] · scale, where an id below 0 stands for a token that the step before drew.
 //
 // Floor per token of h (bf16 table, f32 out): read 2h, write 4h bytes, h FLOP. Under 1 µs up to 256 tokens of 4096:
 // launch-bound.
@@ -11,13 +11,14 @@ namespace baton::cuda {
 
 template <typename Table>
 struct EmbeddingParams {
-  const int32_t* ids;  ///< [rows]
+  const int32_t* ids;  ///< [rows] i < 0: drawn[~i] instead
   const Table* table;  ///< [vocab, hidden] f32, bf16 or f16
   float* out;          ///< [rows, hidden]
   int64_t table_stride, out_stride;
   int rows, hidden;        ///< hidden a multiple of 8
   int first_id, ids_held;  ///< this rank's slice of the vocabulary; other ids give zeroes (summed over ranks)
   float scale;
+  const int32_t* drawn = nullptr;  ///< null: no id is below 0
 };
 
 constexpr int kEmbeddingThreads = 128;
@@ -26,7 +27,8 @@ template <typename Table>
 PX_KERNEL void PX_BOUNDS(kEmbeddingThreads) EmbeddingKernel(const PX_GRID_CONST EmbeddingParams<Table> p) {
   const int row = px::BlockX();
   px::GridDependencyWait();
-  const int id = px::Load(p.ids + row) - p.first_id;
+  const int given = px::Load(p.ids + row);
+  const int id = (given < 0 && p.drawn != nullptr ? px::Load(p.drawn + ~given) : given) - p.first_id;
   const bool held = id >= 0 && id < p.ids_held;
   for (int c = px::ThreadX() * 4; c < p.hidden; c += kEmbeddingThreads * 4) {
     float v[4] = {};

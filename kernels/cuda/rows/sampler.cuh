@@ -59,6 +59,7 @@ struct SampleParams {
   SampleRowOutput* out;  ///< [rows]
   int32_t* top_tokens;   ///< [rows, kMaxTopLogprobs] best first
   float* top_logprobs;
+  int32_t* drawn;  ///< [rows] the tokens once more, for the next step's embedding; or null
   int count, vocab;
 };
 
@@ -321,7 +322,10 @@ PX_KERNEL_INLINE void PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2)) SampleKernel(con
     if (r.temperature > 0.0f && finite) out.token = DrawToken(smem, row, r, best);
   }
   if (r.num_logprobs >= 0) WriteLogprobs(smem, p, raw, out.token, r.num_logprobs, out);
-  if (px::ThreadX() == 0) p.out[px::BlockX()] = out;
+  if (px::ThreadX() == 0) {
+    p.out[px::BlockX()] = out;
+    if (p.drawn != nullptr) px::Store(p.drawn + px::BlockX(), out.token);
+  }
   px::GridDependencyRelease();
 }
 

@@ -1,6 +1,8 @@
 // Steps on a GPU: one upload of all inputs, decodes recorded once and replayed, with the bits of steps that are not.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "kernels/runtime/emulated_device.h"
 #include "kernels/runtime/runtime.h"
 #include "tests/engine/model/random_steps.h"
@@ -21,6 +23,31 @@ class DeviceSteps : public testing::TestWithParam<const char*> {
       RandomStep step = MakeStep(0, limits_, 300, random);
       if (step.context.size() == sequences && step.targets.empty()) return step;
     }
+  }
+  /// Decodes of so many sequences, which may go on for some steps: places that are drawn, room for all positions.
+  RandomStep Continuing(int32_t sequences, std::mt19937& random) const {
+    RandomStep step;
+    step.stride = limits_.positions / kUnitTokens + 1;
+    for (int32_t s = 0; s < sequences; ++s) {
+      step.row_start.push_back(s + 1);
+      step.context.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(limits_.positions - 20)));
+      step.logit_rows.push_back(s);
+      step.tokens.push_back(static_cast<int32_t>(random() % 300));
+      for (int32_t b = 0; b < step.stride; ++b) step.tables.push_back(s * step.stride + b);
+    }
+    return step;
+  }
+  static std::vector<kernels::SampleRow> DrawsOf(const RandomStep& step) {
+    std::vector<kernels::SampleRow> rows(step.tokens.size());
+    for (size_t r = 0; r < rows.size(); ++r) {
+      rows[r].temperature = r % 2 == 0 ? 0.0f : 1.0f;
+      rows[r].position = static_cast<uint64_t>(step.context[r]) + 1;
+      rows[r].num_logprobs = r % 3 == 0 ? 3 : -1;
+    }
+    return rows;
+  }
+  static void GoOn(RandomStep& step) {
+    for (int32_t& context : step.context) ++context;
   }
   /// As a worker does at its start: token 0 of every sequence, in block 0.
   void Record(DeviceModel& on, const std::vector<int32_t>& sizes) {
@@ -78,6 +105,70 @@ TEST_P(DeviceSteps, ADecodeStepIsOneCopyAndOneReplay) {
     EXPECT_EQ(sampled.copies - run.copies, 2) << "what to draw, and what was drawn";
     EXPECT_EQ(sampled.waits - run.waits, 1);
   }
+}
+
+// Counted, and nothing of a step has run when the step behind it is given: the emulated stream runs what somebody waits
+// for.
+TEST_P(DeviceSteps, AStepIsGivenBeforeTheTokensOfTheOneBeforeItAreRead) {
+  constexpr size_t kSteps = 6;
+  auto read = Load({}), ahead = Load({1, 2, 4});
+  ASSERT_TRUE(read.ok() && ahead.ok()) << read.status() << ahead.status();
+  for (DeviceModel* on : {&*read, &*ahead}) Record(*on, {1, 2, 4});
+  std::mt19937 random(25);
+  for (const int32_t sequences : {4, 3, 1}) {
+    const RandomStep start = Continuing(sequences, random);
+    std::vector<std::vector<kernels::SampleResult>> want, got;
+    RandomStep step = start;
+    for (size_t i = 0; i < kSteps; ++i) {
+      const auto logits = Forward(*read, step);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      want.push_back(read->ops->Sample(*logits, DrawsOf(step)));
+      for (size_t r = 0; r < step.tokens.size(); ++r) step.tokens[r] = want.back()[r].token;
+      GoOn(step);
+    }
+    step = start;
+    std::array<bool, kSteps> ran{};
+    std::unique_ptr<kernels::Draw> before;
+    for (size_t i = 0; i < kSteps; ++i) {
+      const std::vector<kernels::SampleRow> draws = DrawsOf(step);
+      const kernels::DeviceWork at_first = ahead->ops->device_work();
+      const auto logits = Forward(*ahead, step, draws, i == 0 ? 0 : sequences);
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      ahead->ops->WhenDone([&ran, i] { ran[i] = true; });
+      std::unique_ptr<kernels::Draw> draw = ahead->ops->BeginSample(*logits, draws);
+      const kernels::DeviceWork given = ahead->ops->device_work();
+      EXPECT_EQ(given.replays - at_first.replays, 1);
+      EXPECT_EQ(given.launches - at_first.launches, 1) << "the sampler";
+      EXPECT_EQ(given.copies - at_first.copies, 2) << "all that the step takes, and what was drawn";
+      EXPECT_EQ(given.waits - at_first.waits, 0);
+      if (before != nullptr) {
+        EXPECT_FALSE(ran[i - 1]) << "step " << i << " is given while the one before it is under way";
+        got.push_back(before->Take());
+        EXPECT_TRUE(ran[i - 1]);
+        EXPECT_FALSE(ran[i]) << "reading tokens waits for their own step";
+        EXPECT_EQ(ahead->ops->device_work().waits - given.waits, 1);
+      }
+      before = std::move(draw);
+      for (size_t r = 0; r < step.tokens.size(); ++r) step.tokens[r] = kernels::DrawnToken(static_cast<int32_t>(r));
+      GoOn(step);
+    }
+    got.push_back(before->Take());
+    for (size_t i = 0; i < kSteps; ++i) {
+      for (size_t r = 0; r < want[i].size(); ++r) {
+        EXPECT_EQ(got[i][r].token, want[i][r].token) << "step " << i << " row " << r;
+        EXPECT_EQ(got[i][r].chosen.logprob, want[i][r].chosen.logprob) << "step " << i << " row " << r;
+      }
+    }
+  }
+}
+
+TEST_P(DeviceSteps, ATokenThatNobodyDrewIsRefused) {
+  auto on = Load({1, 2});
+  ASSERT_TRUE(on.ok()) << on.status();
+  std::mt19937 random(26);
+  RandomStep step = Continuing(2, random);
+  step.tokens[1] = kernels::DrawnToken(0);
+  EXPECT_TRUE(absl::IsInvalidArgument(Forward(*on, step).status()));
 }
 
 // The room that is left after KV holds two recorded steps: those of other sizes are launched kernel by kernel, or

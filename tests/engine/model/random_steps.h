@@ -90,8 +90,10 @@ struct StepAnswer {
   std::vector<kernels::SampleResult> rows;
 };
 
-inline absl::StatusOr<kernels::Tensor> Forward(DeviceModel& on, const RandomStep& step) {
-  ForwardBatch batch{.tokens = step.tokens, .logit_rows = step.logit_rows};
+/// `draws`: what will be drawn; `drawn_rows`: of the draw before, which the step's tokens may name.
+inline absl::StatusOr<kernels::Tensor> Forward(DeviceModel& on, const RandomStep& step,
+                                               std::span<const kernels::SampleRow> draws = {}, int32_t drawn_rows = 0) {
+  ForwardBatch batch{.tokens = step.tokens, .logit_rows = step.logit_rows, .drawn_rows = drawn_rows, .draws = draws};
   const std::vector<std::vector<int32_t>> tables(on.memory->groups().size(), step.tables);  // one for each group
   for (const std::vector<int32_t>& table : tables)
     batch.groups.push_back({step.row_start, step.context, table, step.stride});
@@ -99,18 +101,9 @@ inline absl::StatusOr<kernels::Tensor> Forward(DeviceModel& on, const RandomStep
   return on.model->Forward(batch, on.memory->groups(), cancel);
 }
 
-/// Runs the step, and samples or scores its rows: greedy, drawn, penalized and biased ones, with log-probabilities or
-/// without, by the row's number.
-inline absl::StatusOr<StepAnswer> RunStep(DeviceModel& on, const RandomStep& step) {
-  BATON_ASSIGN_OR_RETURN(const kernels::Tensor logits, Forward(on, step));
-  StepAnswer answer;
-  answer.logits.resize(static_cast<size_t>(logits.elements()));
-  on.ops->CopyToHost(answer.logits.data(), logits.data, answer.logits.size() * sizeof(float));
-  if (!step.targets.empty()) {
-    answer.rows = on.ops->Logprobs(logits, step.targets, 3);
-    return answer;
-  }
-  const std::vector<std::pair<int32_t, float>> bias{{5, 2.0f}, {9, -1.0f}};
+/// Greedy, drawn, penalized and biased ones, with log-probabilities or without, by the row's number.
+inline std::vector<kernels::SampleRow> RowsToDraw(const RandomStep& step) {
+  static const std::vector<std::pair<int32_t, float>> bias{{5, 2.0f}, {9, -1.0f}};
   std::vector<kernels::SampleRow> rows(step.logit_rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     rows[r].temperature = r % 3 == 0 ? 0.0f : 1.0f;
@@ -124,7 +117,23 @@ inline absl::StatusOr<StepAnswer> RunStep(DeviceModel& on, const RandomStep& ste
     rows[r].prompt_tokens = step.tokens;
     rows[r].output_tokens = step.tokens;
   }
-  answer.rows = on.ops->Sample(logits, rows);
+  return rows;
+}
+
+/// Runs the step, and samples its rows, at once or as a draw, or scores them.
+inline absl::StatusOr<StepAnswer> RunStep(DeviceModel& on, const RandomStep& step) {
+  const bool sampled = step.targets.empty(), begun = sampled && step.context[0] % 2 == 0;
+  const std::vector<kernels::SampleRow> rows = sampled ? RowsToDraw(step) : std::vector<kernels::SampleRow>();
+  BATON_ASSIGN_OR_RETURN(
+      const kernels::Tensor logits,
+      Forward(on, step, begun ? std::span<const kernels::SampleRow>(rows) : std::span<const kernels::SampleRow>()));
+  StepAnswer answer;
+  answer.logits.resize(static_cast<size_t>(logits.elements()));
+  on.ops->CopyToHost(answer.logits.data(), logits.data, answer.logits.size() * sizeof(float));
+  if (begun)
+    answer.rows = on.ops->BeginSample(logits, rows)->Take();
+  else
+    answer.rows = sampled ? on.ops->Sample(logits, rows) : on.ops->Logprobs(logits, step.targets, 3);
   return answer;
 }
 

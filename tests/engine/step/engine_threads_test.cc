@@ -16,12 +16,14 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-/// The parameter: steps are planned ahead.
-class EngineThreads : public testing::TestWithParam<bool> {};
+/// How far ahead of the tokens that are read.
+enum class Steps { kBetween, kPlannedAhead, kEnqueuedAhead };
+class EngineThreads : public testing::TestWithParam<Steps> {};
 
 SteppedEngineOptions Options() {
   SteppedEngineOptions o;
-  o.ahead = EngineThreads::GetParam();
+  o.ahead = EngineThreads::GetParam() != Steps::kBetween;
+  o.later = EngineThreads::GetParam() == Steps::kEnqueuedAhead;
   o.num_blocks = {200};
   o.scheduler.vocab_size = kFakeVocab;
   o.scheduler.max_model_len = 300;
@@ -31,7 +33,8 @@ SteppedEngineOptions Options() {
 // An engine over the fake model, and everything it said.
 class Running {
  public:
-  explicit Running(SteppedEngineOptions o = Options()) : fake(o.layout), ops_(MakeFakeOps()) {
+  explicit Running(SteppedEngineOptions o = Options())
+      : fake(o.layout), ops_(MakeFakeOps({}, o.later ? &fake : nullptr)) {
     memory_ = KvMemory::Create(o.layout, o.num_blocks, *ops_).value();
     EngineOptions options;
     options.scheduler = o.scheduler;
@@ -345,19 +348,32 @@ TEST_P(EngineThreads, ACancelStopsBothStepsThatRun) {
     EXPECT_TRUE(s.AddRequest(Endless(3, 20, 200), now).ok());
   });
   gate.AwaitEntered();
-  run.Load();  // a turn later the fourth is planned
-  EXPECT_EQ(run.Load().steps, GetParam() ? 4 : 3) << "the third runs";
+  run.Load();  // a turn later the fourth is planned, when the second is over
+  EXPECT_EQ(run.Load().steps, GetParam() == Steps::kPlannedAhead ? 4 : 3) << "the third runs";
   EXPECT_TRUE(run.Cancel(1));
   EXPECT_TRUE(run.Cancel(3));
   run.Load();  // a turn later the executor has been told
   gate.Open();
   ASSERT_TRUE(run.Add(Endless(2, 20, 3)).ok());
   EXPECT_EQ(run.Ended(2).tokens.size(), 3u);
-  EXPECT_EQ(run.Load().cancelled_steps, GetParam() ? 2 : 1);
+  EXPECT_EQ(run.Load().cancelled_steps, GetParam() == Steps::kPlannedAhead ? 2 : 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(PlannedAheadOrNot, EngineThreads, testing::Bool(),
-                         [](const auto& info) { return info.param ? "ahead" : "between"; });
+// A device has the step behind the running one before that one's tokens are read: else it would stand still meanwhile.
+TEST_P(EngineThreads, ADeviceIsGivenTheStepBehindBeforeTokensAreRead) {
+  Running run;
+  ASSERT_TRUE(run.Add(Endless(1, 20, 41)).ok());
+  EXPECT_EQ(run.Ended(1).tokens.size(), 41u);
+  run.engine->Shutdown();
+  EXPECT_EQ(run.fake.rows_named, GetParam() == Steps::kEnqueuedAhead ? 39 : 0) << "all but the first decode";
+}
+
+std::string NameOf(const testing::TestParamInfo<Steps>& info) {
+  if (info.param == Steps::kBetween) return "between";
+  return info.param == Steps::kPlannedAhead ? "planned_ahead" : "enqueued_ahead";
+}
+INSTANTIATE_TEST_SUITE_P(StepsThatRun, EngineThreads,
+                         testing::Values(Steps::kBetween, Steps::kPlannedAhead, Steps::kEnqueuedAhead), NameOf);
 
 }  // namespace
 }  // namespace baton::engine

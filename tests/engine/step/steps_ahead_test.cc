@@ -21,7 +21,7 @@ uint64_t Number(const char* name, uint64_t otherwise) {
 
 /// The counts of all schedules: one that never happened was not tested.
 struct Counts {
-  int64_t steps = 0, ahead = 0, preempted = 0, stopped = 0, cancelled = 0, failed = 0, hits = 0;
+  int64_t steps = 0, ahead = 0, named = 0, preempted = 0, stopped = 0, cancelled = 0, failed = 0, hits = 0;
 };
 
 SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
@@ -36,6 +36,7 @@ SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
   const auto least = static_cast<int32_t>(160 / per_block + 3);
   o.num_blocks.assign(o.layout.groups.size(), least + static_cast<int32_t>(rng() % 10));
   o.ahead = ahead;
+  o.later = rng() % 2 == 0;  // the step behind is given before the tokens of the running one are read
   return o;
 }
 
@@ -186,6 +187,7 @@ class Schedule {
     const SchedulerLoad load = h_.scheduler().Load();
     counts_.steps += load.steps;
     counts_.ahead += h_.steps_ahead;
+    counts_.named += h_.fake().rows_named;
     counts_.preempted += load.preemptions;
     counts_.hits += load.cached_tokens;
   }
@@ -225,15 +227,16 @@ TEST(StepsAhead, AnswersAreThoseOfOneStepAtATime) {
     Schedule(seed, counts).Run();
   if (seeds >= 200) {
     EXPECT_GT(counts.ahead, counts.steps / 20);
+    EXPECT_GT(counts.named, counts.ahead / 10) << "rows whose token the host did not know yet";
     EXPECT_TRUE(counts.preempted > 0 && counts.stopped > 0 && counts.cancelled > 0 && counts.failed > 0 &&
                 counts.hits > 0);
   }
   std::printf(
-      "%lu schedules: %ld steps, %ld of them planned ahead, %ld answers stopped, %ld cancelled, %ld failed, "
-      "%ld preemptions, %ld tokens from the prefix cache\n",
+      "%lu schedules: %ld steps, %ld of them planned ahead, %ld rows of tokens still on the device, %ld answers "
+      "stopped, %ld cancelled, %ld failed, %ld preemptions, %ld tokens from the prefix cache\n",
       static_cast<unsigned long>(seeds), static_cast<long>(counts.steps), static_cast<long>(counts.ahead),
-      static_cast<long>(counts.stopped), static_cast<long>(counts.cancelled), static_cast<long>(counts.failed),
-      static_cast<long>(counts.preempted), static_cast<long>(counts.hits));
+      static_cast<long>(counts.named), static_cast<long>(counts.stopped), static_cast<long>(counts.cancelled),
+      static_cast<long>(counts.failed), static_cast<long>(counts.preempted), static_cast<long>(counts.hits));
 }
 
 // Which steps are planned ahead at all.
@@ -251,6 +254,27 @@ TEST(StepsAhead, DecodesOfOneKindAreAlwaysOneStepAhead) {
   h.RunAll();
   EXPECT_EQ(h.steps_ahead, 38) << "all but the prefill and the first decode";
   EXPECT_EQ(h.fake().rows_run, 3 * (20 + 39)) << "a length is known before the last token is";
+}
+
+TEST(StepsAhead, TokensThatTheHostHasNotReadAreNamed) {
+  SteppedEngineOptions options = Ahead();
+  SteppedEngine read(options);
+  options.later = true;
+  SteppedEngine named(options);
+  for (SteppedEngine* h : {&read, &named}) {
+    for (RequestKey key = 1; key <= 3; ++key) {
+      Request r = Endless(key, 20, 40);
+      r.sampling.n = static_cast<int32_t>(key);
+      r.sampling.temperature = 1;
+      r.sampling.logprobs = 2;
+      ASSERT_TRUE(h->Add(std::move(r)).ok());
+    }
+    h->RunAll();
+  }
+  EXPECT_EQ(read.fake().rows_named, 0);
+  EXPECT_EQ(named.fake().rows_named, 6 * 38 / 2) << "of the steps that are given before the last one is committed";
+  ASSERT_EQ(named.answers.size(), 6u);
+  for (const auto& [key, answer] : named.answers) EXPECT_EQ(answer.Text(), read.answers[key].Text());
 }
 
 TEST(StepsAhead, AStopTokenCostsOneRow) {

@@ -1,0 +1,48 @@
+// The inputs of steps on their way to the device: packed bytes, through one of two halves of pinned memory, into one
+// piece of the device's. The stream orders that one: a step's copy waits for the kernels of the step before it.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "kernels/cuda/host/pinned_memory.h"
+#include "kernels/cuda/host/scratch.h"
+
+namespace baton::cuda {
+
+/// Thread: the executor's.
+class StepArena {
+ public:
+  explicit StepArena(gpu::Stream& stream) : stream_(stream), on_device_(stream) {}
+
+  /// Steps of up to `bytes` allocate nothing afterwards. ResourceExhausted with the numbers.
+  absl::Status Reserve(size_t bytes) {
+    BATON_RETURN_IF_ERROR(on_device_.Reserve(bytes, "the inputs of a step"));
+    for (std::unique_ptr<Pinned>& half : halves_) {
+      BATON_ASSIGN_OR_RETURN(half, Pinned::Make(stream_, bytes, "the inputs of a step"));
+    }
+    return absl::OkStatus();
+  }
+  /// Where the bytes will be on the device, until the next call. The host goes on while they are copied: it waits only
+  /// when the copy before the last one is not done.
+  const char* Send(std::span<const char> bytes) {
+    Pinned* half = halves_[next_++ % halves_.size()].get();
+    if (half == nullptr || half->memory.bytes() < bytes.size()) return on_device_.Upload(bytes);
+    half->Await();
+    std::memcpy(half->memory.data(), bytes.data(), bytes.size());
+    void* to = on_device_.Ensure(bytes.size());
+    stream_.CopyAsync(to, half->memory.data(), bytes.size());
+    stream_.Record(half->copied);
+    return static_cast<const char*>(to);
+  }
+
+ private:
+  gpu::Stream& stream_;
+  Scratch on_device_;
+  std::array<std::unique_ptr<Pinned>, 2> halves_;
+  size_t next_ = 0;
+};
+
+}  // namespace baton::cuda
