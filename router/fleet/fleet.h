@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,9 @@ class Fleet final : public LinkHost, public Workers {
   void Do(const OrderFlip& action);
   void Do(const ShowFlip& action);
   absl::Status CheckName(int32_t slot, const WorkerFacts& facts) const;
+  void DialDuplicates();
+  std::string ServesAlsoAt(int32_t slot) const;
+  void ReleaseDoubles();
 
   // ---- membership; home loop, or before Start
   std::shared_ptr<const Links> links() const;
@@ -208,8 +212,9 @@ class Fleet final : public LinkHost, public Workers {
   std::atomic<double> handoff_ms_{4};   ///< moving mean of NoteHandoff
   std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 
-  Meetings meetings_;                                        // home loop
-  Roster roster_;                                            // home loop, or before Start
+  Meetings meetings_;          // home loop
+  Roster roster_;              // home loop, or before Start
+  std::set<int32_t> doubles_;  // home loop; slots that are held because their worker serves at another address
   std::unique_ptr<EventLoopTimer> timer_;                    // as roster_: armed while the roster waits
   CanaryBook canaries_;                                      // home loop
   std::map<uint64_t, std::shared_ptr<void>> sent_canaries_;  // home loop; by their numbers in canaries_

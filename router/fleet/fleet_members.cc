@@ -73,11 +73,12 @@ void Fleet::Drain(DrainOrder order, std::function<void(absl::StatusOr<LinkView>)
 absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
   std::vector<std::string> names;
   std::optional<LinkView> found;
+  const auto leaves = [this](const LinkView& view) { return roster_.state(view.id.index) == Roster::State::kGone; };
   for (LinkView& view : Views()) {
     if (view.address == worker) return std::move(view);
     names.push_back(view.name());
-    if (view.name() != worker) continue;
-    if (found)
+    if (view.name() != worker || (found && leaves(view))) continue;
+    if (found && !leaves(*found))
       return absl::InvalidArgumentError(
           StrCat("two workers have the name ", worker, ": give an address, ", found->address, " or ", view.address));
     found = std::move(view);
@@ -116,8 +117,9 @@ void Fleet::Seat() {
   for (const RosterAction& action : roster_.TakeActions()) {
     std::visit([this](const auto& one) { Do(one); }, action);
   }
+  ReleaseDoubles();
   NoteReady();
-  if (!roster_.waits()) return;
+  if (!roster_.waits() && doubles_.empty()) return;
   if (timer_ == nullptr) timer_ = loops_.home.MakeTimer();
   timer_->ArmAt(clock_.Now() + Roster::kTick, [this] { Tick(); });
 }
@@ -141,13 +143,52 @@ void Fleet::Do(const HoldWorker& action) {
   const auto link = LinkOf({action.slot});
   link->Hold(action.why);
   LogInfo("worker {}: takes no new requests: {}", link->View().name(), action.why);
+  if (roster_.state(action.slot) == Roster::State::kGone) DialDuplicates();
+}
+
+/// Those whose process was reached at another address first: it may serve there no more.
+void Fleet::DialDuplicates() {
+  for (const auto& link : *links()) {
+    if (link != nullptr && link->View().duplicate) link->DialNow();
+  }
 }
 
 void Fleet::Do(const TakeWorker& action) {
   const auto link = LinkOf({action.slot});
+  if (const std::string address = ServesAlsoAt(action.slot); !address.empty()) {
+    doubles_.insert(action.slot);
+    link->Hold(StrCat("it serves at ", address));
+    return LogInfo("worker {}: is listed at {} again, and serves at {}", link->View().name(), link->View().address,
+                   address);
+  }
   link->Hold("");
   LogInfo("worker {}: takes requests again", link->View().name());
   LookAtCanaries();
+}
+
+/// Another address at which the process behind a slot serves; empty: none.
+std::string Fleet::ServesAlsoAt(int32_t slot) const {
+  const std::shared_ptr<const WorkerFacts> facts = LinkOf({slot})->View().facts;
+  std::string address;
+  ForEachView([&](const LinkView& other) {
+    const bool same = facts != nullptr && other.id.index != slot && other.state == LinkState::kReady &&
+                      other.held.empty() && other.facts->worker_id == facts->worker_id &&
+                      other.facts->incarnation == facts->incarnation;
+    if (same) address = other.address;
+  });
+  return address;
+}
+
+/// Who is at no other address any more takes requests at his own.
+void Fleet::ReleaseDoubles() {
+  const size_t no_more = std::erase_if(doubles_, [this](int32_t slot) {
+    if (roster_.state(slot) != Roster::State::kTaking || roster_.drained(slot)) return true;  // held for that
+    if (!ServesAlsoAt(slot).empty()) return false;
+    LinkOf({slot})->Hold("");
+    LogInfo("worker {}: takes requests again", LinkOf({slot})->View().name());
+    return true;
+  });
+  if (no_more > 0) LookAtCanaries();
 }
 
 void Fleet::Do(const DropWorker& action) {
@@ -158,6 +199,7 @@ void Fleet::Do(const DropWorker& action) {
   canaries_.Forget(action.slot);
   flips_.Forget(action.slot);
   loops_.waiting.Post([link] { link->Shutdown(); });
+  DialDuplicates();
 }
 
 void Fleet::Do(const RefuseWorkers& action) {
@@ -165,12 +207,15 @@ void Fleet::Do(const RefuseWorkers& action) {
              action.first);
 }
 
-// One process under two addresses would count twice; two processes under one name are told apart by nobody.
+// One process under two addresses would count twice, unless it has moved: the address that is listed no more ends what
+// runs there. Two processes under one name are told apart by their addresses alone.
 absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
   absl::Status status;
   ForEachView([&](const LinkView& other) {
     const bool there = other.state == LinkState::kReady || other.state == LinkState::kDraining;
     if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id || !status.ok()) return;
+    const bool leaves = roster_.state(other.id.index) == Roster::State::kGone && !roster_.drained(other.id.index);
+    if (leaves) return;
     if (other.facts->incarnation == facts.incarnation) {
       status =
           absl::AlreadyExistsError(StrCat("worker_id: it is ", facts.worker_id, ", which serves at ", other.address));

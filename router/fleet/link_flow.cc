@@ -25,6 +25,10 @@ void LinkFlow::Dial() {
   actions_.emplace_back(DialWorker{other_key_});
 }
 
+void LinkFlow::DialNow() {
+  if (state_ == State::kPausing) Dial();
+}
+
 void LinkFlow::PauseFor(Duration pause, TimePoint now) {
   state_ = State::kPausing;
   actions_.emplace_back(ArmLink{now + pause});

@@ -101,6 +101,8 @@ class LinkFlow {
   void WatchClosed(uint64_t round, const absl::Status& why, TimePoint now);
   void RelayClosed(uint64_t session, const absl::Status& why, TimePoint now);
   void Timer(TimePoint now);
+  /// Ends a pause between two dials.
+  void DialNow();
   /// `why` is what who waits is told. CANCELLED: this router stops.
   void Stop(const absl::Status& why);
 

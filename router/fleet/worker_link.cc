@@ -78,6 +78,11 @@ void WorkerLink::Leave(const absl::Status& why) {
   Pump();
 }
 
+void WorkerLink::DialNow() {
+  flow_.DialNow();
+  Pump();
+}
+
 void WorkerLink::Hold(std::string why) {
   std::lock_guard lock(mutex_);
   if (why.empty() != view_.held.empty()) view_.since = parts_.clock.Now();

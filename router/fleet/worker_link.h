@@ -89,6 +89,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   /// The two halves of Stop, for a fleet that goes on: on the home loop, then on a thread that may wait.
   void Leave(const absl::Status& why);
   void Shutdown() { wire_->Shutdown(); }
+  /// Not after a pause: the reason for it may be gone. Home loop.
+  void DialNow();
   /// No new requests for this reason; empty: they come again. Home loop.
   void Hold(std::string why);
   /// No requests yet for this reason; empty: it takes them from now on. Home loop.

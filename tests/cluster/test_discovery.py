@@ -16,7 +16,7 @@ import urllib.request
 
 from api_server import ApiServer, endpoint
 from dns_server import AAAA, SRV, A, DnsServer
-from harness import BATON, TINY, Cluster, run
+from harness import BATON, TINY, Cluster, HeldStream, run
 
 LONG = "the quick brown fox jumps over the lazy dog " * 8
 BODIES = [{"model": "tiny-llama", "prompt": f"{i} {LONG}", "max_tokens": 24, "seed": i, "temperature": 0.8, "logprobs": 2}
@@ -234,6 +234,29 @@ class File(Discovery):
             router.wait_until(lambda: "which serves at" in router.log.read_text(), "the second address is refused")
             answer(router, BODIES[0])
             self.assertEqual(router.get("/ready").status, 200)
+
+    def test_a_worker_that_moves_is_asked_at_its_new_address_while_a_stream_ends_at_the_old(self):
+        a = self.worker("a")
+        old, new = a.address, f"localhost:{a.port}"
+        self.list(old)
+        with self.router("--workers-file", self.path("workers")) as router:
+            def at(address, state):
+                with urllib.request.urlopen(router.admin + "/workers", timeout=10) as reply:
+                    return state in [w["state"] for w in json.load(reply)["workers"] if w["address"] == address]
+            router.wait_until(lambda: at(old, "ready"), "it serves")
+            alone = answer(router, BODIES[0])
+            with HeldStream(router, max_tokens=400) as stream:
+                self.list(new)
+                router.wait_until(lambda: at(new, "ready"), "it serves at its new address")
+                self.assertTrue(at(old, "draining"), "the stream runs there")
+                self.assertEqual(answer(router, BODIES[0]), alone)
+                self.list(old, new)  # now it has two
+                router.wait_until(lambda: f"is listed at {old} again, and serves at {new}" in router.log.read_text(), "one counts")
+                self.assertTrue(at(old, "draining") and at(new, "ready"))
+                self.list(old)
+                router.wait_until(lambda: at(old, "ready") and not at(new, "ready"), "it moves back")
+                self.assertEqual(answer(router, BODIES[0]), alone)
+                self.assertEqual(stream.rest()[-1], "[DONE]")
 
     def test_workers_may_come_after_the_router(self):
         self.list()

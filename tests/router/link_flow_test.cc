@@ -126,6 +126,7 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"older relay closed", [](LinkFlow& f) { f.RelayClosed(6, kGone, kStart); }},
     {"timer", [](LinkFlow& f) { f.Timer(kStart + Ms(100)); }},
     {"timer, time to renew", [](LinkFlow& f) { f.Timer(kStart + Ms(500)); }},
+    {"dial now", [](LinkFlow& f) { f.DialNow(); }},
     {"stop", [](LinkFlow& f) { f.Stop(absl::CancelledError("over")); }},
 };
 
@@ -156,6 +157,7 @@ relay closed             | = | = | = | →Pausing show lost, end, arm +100 | =
 older relay closed       | = | = | = | = | =
 timer                    | = | = | →Dialling dial | arm +200 | =
 timer, time to renew     | = | = | →Dialling dial | renew, arm +600 | =
+dial now                 | = | = | →Dialling dial | = | =
 stop                     | →Stopped | →Stopped | →Stopped | →Stopped end | =
 )";
 // clang-format on
