@@ -19,6 +19,7 @@
 #include "common/check.h"
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/net/received_bytes.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -33,6 +34,9 @@ constexpr size_t kMostKnown = 1024;
 constexpr int kMostMetadataBytes = 16 << 10;
 constexpr const char* kVainTries = "vain-tries-per-address";
 constexpr double kTryOfACall = 0.05;
+constexpr uint64_t kBytesOfATry = 8 << 10;
+/// Between two looks at how much has come; longer where there are many to look at.
+constexpr int kLookPauseMs = 20, kLooksInAMs = 100;
 
 /// 0: it is closed.
 uint64_t InodeOf(int fd) {
@@ -105,8 +109,10 @@ void GrpcAcceptor::Stop() {
 void GrpcAcceptor::Run() {
   for (;;) {
     pollfd wait[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
-    poll(wait, 2, -1);
+    poll(wait, 2, PauseMs());
     if (wait[1].revents != 0) return;
+    CountBytes();
+    if (wait[0].revents == 0) continue;
     Endpoint peer;
     socklen_t bytes = static_cast<socklen_t>(peer.capacity());
     const int fd = accept4(listener_, peer.data(), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -129,7 +135,10 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
       const Endpoint end = Plain(peer);
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
       taken_[end] = {fd, InodeOf(fd), ++number_};
-      if (Limited(from)) vain_.Count(from);
+      if (Limited(from) && options_.vain_tries > 0) {
+        vain_.Count(from);
+        in_vain_[number_] = end;
+      }
       if (options_.greeted_stay) not_greeted_[number_] = end;
     }
   }
@@ -210,6 +219,7 @@ bool GrpcAcceptor::End(Connections::iterator one) {
 
 void GrpcAcceptor::Forget(Connections::iterator one) {
   not_greeted_.erase(one->second.number);
+  in_vain_.erase(one->second.number);
   shares_.Leave(CountedAs(one->first.address()));
   taken_.erase(one);
 }
@@ -235,19 +245,88 @@ void GrpcAcceptor::Useful(std::string_view peer) {
 
 void GrpcAcceptor::SetUseful(Connections::iterator one) {
   if (std::exchange(one->second.useful, true)) return;
-  vain_.TakeBack(CountedAs(one->first.address()));
+  in_vain_.erase(one->second.number);
+  vain_.TakeBack(CountedAs(one->first.address()), one->second.tries);
 }
 
-void GrpcAcceptor::Abandoned(std::string_view peer, bool asked) {
+bool GrpcAcceptor::MayAsk(std::string_view peer) const {
+  const Endpoint end = PeerOf(peer);
+  std::lock_guard lock(mutex_);
+  const auto one = taken_.find(end);
+  return one == taken_.end() || one->second.may_ask || one->second.useful;
+}
+
+void GrpcAcceptor::SetMayAsk(std::string_view peer) {
+  const Endpoint end = PeerOf(peer);
+  std::lock_guard lock(mutex_);
+  const auto one = taken_.find(end);
+  if (one == taken_.end()) return;
+  one->second.may_ask = true;
+  in_vain_.erase(one->second.number);
+}
+
+void GrpcAcceptor::Count(Connections::iterator one, double tries) {
+  vain_.Count(CountedAs(one->first.address()), tries);
+  one->second.tries += tries;
+}
+
+/// Whether a connection that was just counted must end. Once.
+bool GrpcAcceptor::HasNoneLeft(Connections::iterator one) {
+  if (vain_.May(CountedAs(one->first.address())) || one->second.greeted) return false;
+  return !std::exchange(one->second.ended, true);
+}
+
+/// How long the thread may wait for the next connection.
+int GrpcAcceptor::PauseMs() {
+  std::lock_guard lock(mutex_);
+  return in_vain_.empty() ? -1 : kLookPauseMs + static_cast<int>(in_vain_.size()) / kLooksInAMs;
+}
+
+/// Counts what has come on connections that are not useful yet, and ends those whose addresses have no tries left.
+void GrpcAcceptor::CountBytes() {
+  std::vector<Endpoint> ends;
+  {
+    std::lock_guard lock(mutex_);
+    const TimePoint now = clock_.Now();
+    if (now - looked_ < std::chrono::milliseconds(kLookPauseMs)) return;
+    looked_ = now;
+    for (auto next = in_vain_.begin(); next != in_vain_.end();) {
+      const auto one = taken_.find((next++)->second);
+      if (GoesOn(one) && HasNoneLeft(one)) ends.push_back(one->first);
+    }
+  }
+  for (const Endpoint& end : ends) {
+    Refuse(CountedAs(end.address()), kVainTries);
+    std::lock_guard lock(mutex_);
+    if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
+  }
+}
+
+/// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
+bool GrpcAcceptor::GoesOn(Connections::iterator one) {
+  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);  // as End
+  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
+  const uint64_t bytes = open ? ReceivedBytes(held) : 0;
+  if (held >= 0) close(held);
+  const uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
+  if (bytes <= counted) return false;
+  one->second.bytes = bytes;
+  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
+  return true;
+}
+
+void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   const Endpoint end = PeerOf(peer);
   const boost::asio::ip::address from = CountedAs(end.address());
   if (!Limited(from)) return;
   {
     std::lock_guard lock(mutex_);
     const auto one = taken_.find(end);
-    if (asked && one != taken_.end() && one->second.useful) return;
-    vain_.Count(from, kTryOfACall);
-    if (vain_.May(from) || one == taken_.end() || one->second.greeted || std::exchange(one->second.ended, true)) return;
+    const bool useful = one != taken_.end() && one->second.useful;
+    if (useful && (call.asked || !call.given_up)) return;
+    if (one == taken_.end()) return vain_.Count(from, kTryOfACall);
+    useful ? vain_.Count(from, kTryOfACall) : Count(one, kTryOfACall);
+    if (!HasNoneLeft(one)) return;
   }
   Refuse(from, kVainTries);
   std::lock_guard lock(mutex_);

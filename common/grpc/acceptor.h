@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/grpc/watched_calls.h"
 #include "common/limited_lines.h"
 #include "common/net/connection_shares.h"
 #include "common/net/idle_times.h"
@@ -33,9 +34,9 @@ class GrpcAcceptor {
     std::string port, flags;  ///< for people: "grpc", "--host, --grpc-port"
     ConnectionLimits limits;
     int32_t new_per_second = 0;  ///< connections of one address; 0: no limit. Clients on this machine as in `limits`.
-    /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful, and so are twenty calls that
-    /// are given up before their answers. Whoever has none left gets no new connection, and a connection on which he
-    /// gives up a call then is ended.
+    /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful; so are each 8 KiB more that
+    /// come on it, whatever they are, twenty calls on it, and twenty calls that are given up before their answers.
+    /// Whoever has none left gets no new connection, and one on which he goes on is ended.
     int32_t vain_tries = 0;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
@@ -59,9 +60,11 @@ class GrpcAcceptor {
   void Greeted(std::string_view peer);
   /// The connection of `peer` carries a call of one who may call: it was no try in vain. Cheap, for every call.
   void Useful(std::string_view peer);
-  /// A call of `peer` was given up before its answer; `asked`: its message had come. Where it may ask that is its
-  /// right.
-  void Abandoned(std::string_view peer, bool asked);
+  /// One who may call begins one: his message may be as large as it likes. False: it is known. Cheap, for every call.
+  bool MayAsk(std::string_view peer) const;
+  void SetMayAsk(std::string_view peer);
+  /// A call of `peer` is over. Where it may ask and its message had come it is his right to give it up.
+  void OnCallEnd(std::string_view peer, CallWatcher::End end);
 
  private:
   using Endpoint = boost::asio::ip::tcp::endpoint;
@@ -70,7 +73,10 @@ class GrpcAcceptor {
     uint64_t inode = 0;   ///< of the socket
     uint64_t number = 0;  ///< in the order of coming
     bool greeted = false, useful = false;
-    bool ended = false;  ///< by us
+    bool may_ask = false;  ///< its bytes are not counted
+    bool ended = false;    ///< by us
+    uint64_t bytes = 0;    ///< that had come at the latest look
+    double tries = 1;      ///< in vain, that it was counted as until now
   };
   using Connections = std::map<Endpoint, Taken>;  ///< by the peer's end
   GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
@@ -78,11 +84,16 @@ class GrpcAcceptor {
   void Take(int fd, const Endpoint& peer);
   void Refuse(const boost::asio::ip::address& from, const char* why);
   bool Limited(const boost::asio::ip::address& from) const;
+  int PauseMs();
+  void CountBytes();
   // With mutex_ held:
   const char* Enter(const boost::asio::ip::address& from);
   void Sweep();
   bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
   void SetUseful(Connections::iterator one);
+  bool GoesOn(Connections::iterator one);
+  void Count(Connections::iterator one, double tries);
+  bool HasNoneLeft(Connections::iterator one);
   bool End(Connections::iterator one);
   void Forget(Connections::iterator one);
 
@@ -96,13 +107,14 @@ class GrpcAcceptor {
   // The thread's:
   Strangers strangers_{options_.new_per_second, clock_};
   ConnectionShares shares_;
-  TimePoint swept_{};
+  TimePoint swept_{}, looked_{};
   uint64_t number_ = 0;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   LimitedLines lines_{clock_};
   VainTries vain_{options_.vain_tries, clock_};
   Connections taken_;
   std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
+  std::map<uint64_t, Endpoint> in_vain_;                ///< the same: whose bytes count
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };
 

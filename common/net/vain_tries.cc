@@ -32,11 +32,11 @@ void VainTries::Count(const address& from, double tries) {
   of = {std::min<double>(LeftAt(of, now) + tries, most_), now};
 }
 
-void VainTries::TakeBack(const address& from) {
+void VainTries::TakeBack(const address& from, double tries) {
   const auto one = by_address_.find(from);
   if (one == by_address_.end()) return;
   const TimePoint now = clock_.Now();
-  one->second = {std::max(0.0, LeftAt(one->second, now) - 1), now};
+  one->second = {std::max(0.0, LeftAt(one->second, now) - tries), now};
 }
 
 void VainTries::DropForgotten(TimePoint now) {

@@ -20,8 +20,8 @@ class VainTries {
   bool May(const boost::asio::ip::address& from) const;
   /// Counts a try, or a part of one. Of more than 65,536 addresses with tries new ones are not counted.
   void Count(const boost::asio::ip::address& from, double tries = 1);
-  /// One was not in vain after all.
-  void TakeBack(const boost::asio::ip::address& from);
+  /// So many were not in vain after all.
+  void TakeBack(const boost::asio::ip::address& from, double tries = 1);
 
  private:
   struct Tries {

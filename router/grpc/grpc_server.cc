@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/grpc/abandoned_calls.h"
 #include "common/grpc/acceptor.h"
+#include "common/grpc/watched_calls.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -21,7 +21,7 @@
 namespace baton::router {
 namespace {
 
-std::string Metadata(const grpc::CallbackServerContext& context, const char* key) {
+std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
   const auto& all = context.client_metadata();
   auto found = all.find(key);
   return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
@@ -115,20 +115,38 @@ class GenerationApi final : public v1::Generation::CallbackService {
 
 using Watchers = std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>;
 
-Watchers Watching(net::GrpcAcceptor& acceptor) {
+Watchers WatchedBy(net::CallWatcher& watcher) {
   Watchers out;
-  out.push_back(std::make_unique<net::AbandonedCalls>(
-      [&acceptor](std::string_view peer, bool asked) { acceptor.Abandoned(peer, asked); }));
+  out.push_back(std::make_unique<net::WatchedCalls>(watcher));
   return out;
 }
+
+/// Whose calls are in vain. A right key in the headers of a call lets its message come.
+class Doorkeeper final : public net::CallWatcher {
+ public:
+  explicit Doorkeeper(const ApiKeys& keys) : keys_(keys) {}
+  /// Before the server starts.
+  void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
+  void OnBegin(const grpc::ServerContextBase& call, std::string_view peer, std::string_view method) override {
+    if (!method.starts_with(kApi) || acceptor_->MayAsk(peer)) return;
+    if (keys_.Allows(Metadata(call, "authorization"))) acceptor_->SetMayAsk(peer);
+  }
+  void OnEnd(std::string_view peer, End end) override { acceptor_->OnCallEnd(peer, end); }
+
+ private:
+  static constexpr std::string_view kApi = "/baton.v1.Generation/";
+  const ApiKeys& keys_;
+  net::GrpcAcceptor* acceptor_ = nullptr;
+};
 
 }  // namespace
 
 struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
-      : api(pool, service, keys, ids, version) {}
+      : api(pool, service, keys, ids, version), doorkeeper(keys) {}
   GenerationApi api;
-  grpc::CallbackGenericService others;          ///< knows no method; with it AbandonedCalls sees calls of any
+  Doorkeeper doorkeeper;
+  grpc::CallbackGenericService others;          ///< knows no method; with it WatchedCalls sees calls of any
   std::unique_ptr<net::GrpcAcceptor> acceptor;  ///< outlives the server
   std::unique_ptr<grpc::Server> server;
   bool stopped = false;
@@ -157,7 +175,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                                      .refused = std::move(options.connection_refused)},
                                                                     builder, credentials));
   inner->api.Listen(*inner->acceptor);
-  builder.experimental().SetInterceptorCreators(Watching(*inner->acceptor));
+  inner->doorkeeper.Listen(*inner->acceptor);
+  builder.experimental().SetInterceptorCreators(WatchedBy(inner->doorkeeper));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   net::BoundConnections(builder, options.idle);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));

@@ -82,6 +82,13 @@ class Refusals(Secrets):
                     self.answers(second.value("BATON_HTTP"))
                 self.answers(http)
 
+    def test_routers_that_come_again_and_again_are_let_in_without_a_secret(self):
+        with worker("--port", 0) as w:
+            protocol = grpc_call.field(1, grpc_call.field(1, 1) + grpc_call.field(2, 1 << 20))
+            for i in range(70):  # of 50 connections of an address that may come to nothing
+                code, said = grpc_call.call(port_of(w), "/baton.v1.Worker/Handshake", protocol, source="127.0.0.2")
+                self.assertEqual(code, "OK", f"{i}: {said}")
+
     def answers(self, http):
         body = json.dumps({"prompt": "hello", "max_tokens": 4}).encode()
         request = urllib.request.Request(http + "/v1/completions", body, {"Content-Type": "application/json"})
@@ -117,6 +124,26 @@ RESETS = b"".join(frame(1, 5, n, HEADERS) + frame(3, 0, n, b"\0\0\0\x08") for n 
 
 
 class GrpcFront(unittest.TestCase):
+    def test_whoever_floods_without_a_key_is_refused_and_a_right_key_may_send_large_messages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = pathlib.Path(folder, "keys")
+            keys.write_text("sk-right\n")
+            with Cluster(args=["--api-key-file", keys]) as c:
+                calls = b"".join(frame(1, 5, n, HEADERS) for n in range(1, 240, 2))
+                for source, data in ("127.0.0.2", PREFACE + calls), ("127.0.0.3", PREFACE + frame(4, 0, 0, b"") * 2000):
+                    line, deadline = f"grpc port: a connection of {source} is refused (vain-tries-per-address)", time.monotonic() + 120
+                    with contextlib.ExitStack() as held:
+                        for _ in range(30):  # 30 of 50 tries by themselves
+                            s = held.enter_context(self.connected(c, source))
+                            s.sendall(data)
+                        while line not in c.log.read_text():
+                            self.assertLess(time.monotonic(), deadline, f"{source} is never refused")
+                            time.sleep(0.02)
+                large = grpc_call.field(99, b"x" * 300_000)  # 37 tries
+                for i in range(20):
+                    code, said = grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", large, source="127.0.0.4", key="sk-right")
+                    self.assertEqual(code, "OK", f"{i}: {said}")
+
     def test_resets_and_useless_connections_of_one_address_are_counted_and_others_are_answered(self):
         with Cluster() as c:
             for source, data in ("127.0.0.2", PREFACE + RESETS), ("127.0.0.3", PREFACE), ("127.0.0.5", b"noise" * 100):
@@ -132,12 +159,12 @@ class GrpcFront(unittest.TestCase):
                 self.assertEqual(code, "OK", f"{i}: {said}")
 
     @staticmethod
-    def one(cluster, source, data):
+    def connected(cluster, source):
         host, port = cluster.grpc.rsplit(":", 1)
-        with socket.socket() as s, contextlib.suppress(OSError):
-            s.settimeout(10)
-            s.bind((source, 0))
-            s.connect((host, int(port)))
+        return socket.create_connection((host, int(port)), timeout=10, source_address=(source, 0))
+
+    def one(self, cluster, source, data):
+        with contextlib.suppress(OSError), self.connected(cluster, source) as s:
             s.sendall(data)
             s.recv(4096)
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/grpc/abandoned_calls.h"
 #include "common/grpc/acceptor.h"
+#include "common/grpc/watched_calls.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -28,8 +28,17 @@ using std::chrono::milliseconds;
 const std::string kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
 constexpr int kPatienceMs = 10000;
 
-/// 120 calls, each of which is given up at once.
-std::string ManyResets() {
+/// A frame that means nothing and is answered: 9 bytes.
+const std::string kSettings("\0\0\0\4\0\0\0\0\0", 9);
+
+std::string Times(int count, const std::string& bytes) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += bytes;
+  return out;
+}
+
+/// 120 calls, each of which is given up at once, or asks nothing and is answered.
+std::string ManyCalls(bool given_up) {
   // POST, http, :path /a, :authority a, te: trailers, content-type: application/grpc
   const std::string headers(
       "\x83\x86\x04\x02/a\x01\x01"
@@ -40,7 +49,7 @@ std::string ManyResets() {
   for (int n = 0; n < 120; ++n) {
     const auto id = static_cast<char>(2 * n + 1);
     out += std::string("\0\0", 2) + static_cast<char>(headers.size()) + std::string("\1\5\0\0\0", 5) + id + headers;
-    out += std::string("\0\0\4\3\0\0\0\0", 8) + id + std::string("\0\0\0\x08", 4);
+    if (given_up) out += std::string("\0\0\4\3\0\0\0\0", 8) + id + std::string("\0\0\0\x08", 4);
   }
   return out;
 }
@@ -99,8 +108,7 @@ class Port : public testing::Test {
     ASSERT_TRUE(acceptor.ok()) << acceptor.status();
     acceptor_ = *std::move(acceptor);
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watchers;
-    watchers.push_back(std::make_unique<AbandonedCalls>(
-        [this](std::string_view peer, bool asked) { acceptor_->Abandoned(peer, asked); }));
+    watchers.push_back(std::make_unique<WatchedCalls>(doorkeeper_));
     builder.experimental().SetInterceptorCreators(std::move(watchers));
     builder.RegisterCallbackGenericService(&service_);  // gRPC starts no server without any
     server_ = builder.BuildAndStart();
@@ -133,8 +141,16 @@ class Port : public testing::Test {
     return refused_[why];
   }
 
+  struct Doorkeeper final : public CallWatcher {
+    explicit Doorkeeper(Port& port) : port(port) {}
+    void OnBegin(const grpc::ServerContextBase&, std::string_view, std::string_view) override {}
+    void OnEnd(std::string_view peer, End end) override { port.acceptor_->OnCallEnd(peer, end); }
+    Port& port;
+  };
+
   std::mutex mutex_;  // guards what follows
   std::map<std::string, int> refused_;
+  Doorkeeper doorkeeper_{*this};
   grpc::CallbackGenericService service_;
   std::unique_ptr<GrpcAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
@@ -181,7 +197,7 @@ TEST_F(Port, ResetsOfManyConnectionsCountTogether) {
   std::vector<std::unique_ptr<Socket>> open;  // what a connection that is closed had sent may never be read
   for (int i = 0; i < 50; ++i) {
     open.push_back(std::make_unique<Socket>(acceptor_->port(), "127.0.0.2"));
-    open.back()->Send(kPreface + ManyResets());
+    open.back()->Send(kPreface + ManyCalls(/*given_up=*/true));
   }
   // 50 connections alone are 50 of 60 tries: no other is refused, but one on which a call is given up then is ended.
   EXPECT_TRUE(WaitFor([&] { return Refused("vain-tries-per-address") > 0; }));
@@ -191,9 +207,48 @@ TEST_F(Port, ResetsOfManyConnectionsCountTogether) {
 TEST_F(Port, TheConnectionOnWhichCallsAreGivenUpWithoutEndIsEnded) {
   Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
   const Socket socket(acceptor_->port(), "127.0.0.2");
-  socket.Send(kPreface + ManyResets());
+  socket.Send(kPreface + ManyCalls(/*given_up=*/true));
   EXPECT_TRUE(socket.Ended());
   EXPECT_EQ(Refused("vain-tries-per-address"), 1);
+}
+
+TEST_F(Port, CallsThatAreRefusedCountAsThoseThatAreGivenUpUntilOneIsUseful) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
+  const auto [useful, served] = Dial("127.0.0.3");
+  ASSERT_TRUE(served);
+  acceptor_->Useful(useful->peer());
+  useful->Send(ManyCalls(/*given_up=*/false));
+  const Socket socket(acceptor_->port(), "127.0.0.2");
+  socket.Send(kPreface + ManyCalls(/*given_up=*/false));
+  EXPECT_TRUE(socket.Ended());
+  EXPECT_EQ(Refused("vain-tries-per-address"), 1);
+  EXPECT_TRUE(useful->Served());
+}
+
+TEST_F(Port, WhatComesWithoutEndOnConnectionsThatAskNothingCounts) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 12});
+  std::vector<std::unique_ptr<Socket>> open;
+  for (int i = 0; i < 5; ++i) {  // together: each of them is less than the address has left
+    open.push_back(std::make_unique<Socket>(acceptor_->port(), "127.0.0.2"));
+    open.back()->Send(kPreface + Times(3000, kSettings));
+  }
+  EXPECT_TRUE(WaitFor([&] { return Refused("vain-tries-per-address") > 0; }));
+  EXPECT_TRUE(Dial("127.0.0.3").second);
+}
+
+TEST_F(Port, TheMessageOfOneWhoMayAskIsAsLargeAsItLikes) {
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 12});
+  const auto [asks, served] = Dial("127.0.0.3");
+  ASSERT_TRUE(served);
+  EXPECT_FALSE(acceptor_->MayAsk(asks->peer()));
+  acceptor_->SetMayAsk(asks->peer());
+  EXPECT_TRUE(acceptor_->MayAsk(asks->peer()));
+  asks->Send(Times(20000, kSettings));
+  const Socket stranger(acceptor_->port(), "127.0.0.2");
+  stranger.Send(kPreface + Times(20000, kSettings));
+  EXPECT_TRUE(stranger.Ended()) << "what had come by then was counted";
+  EXPECT_TRUE(asks->Served());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Dial("127.0.0.3").second) << i;
 }
 
 TEST_F(Port, StrangersLoseTheirPlacesToOthersAndWhoHasGreetedKeepsHis) {

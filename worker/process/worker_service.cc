@@ -155,13 +155,16 @@ v1::HandshakeReply WorkerState::Describe() const {
 
 /// The one check of every method but Handshake, before anything else.
 grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) {
-  if (sessions_.open()) return grpc::Status::OK;
+  if (sessions_.open()) {
+    greeted_(context.peer(), /*proven=*/false);
+    return grpc::Status::OK;
+  }
   const auto token = context.client_metadata().find("baton-token");
   const bool shown = token != context.client_metadata().end();
   const std::string peer = context.peer();
   const absl::Status may =
       sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "", HostOf(peer));
-  if (may.ok()) greeted_(peer);
+  if (may.ok()) greeted_(peer, /*proven=*/true);
   return ToGrpc(may);
 }
 
@@ -173,7 +176,7 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
     reactor->Finish(ToGrpc(answer.status()));
     return reactor;
   }
-  if (answer->empty() && !sessions_.open()) greeted_(context->peer());
+  if (answer->empty()) greeted_(context->peer(), /*proven=*/!sessions_.open());
   if (!answer->empty()) {
     reply->set_greeting(*answer);
     reactor->Finish(grpc::Status::OK);

@@ -69,9 +69,9 @@ class WorkerService final : public v1::Worker::CallbackService {
   void OnFlip(std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role) {
     change_role_ = std::move(change_role);
   }
-  /// Who is told of the connection (grpc::ServerContext::peer) of each call that a session's token allows. Before the
-  /// first call.
-  void OnGreeted(std::function<void(std::string_view peer)> greeted) { greeted_ = std::move(greeted); }
+  /// Who is told of the connection (grpc::ServerContext::peer) of each call that is allowed; `proven`: by the token of
+  /// a session, and not because this worker has no cluster secret. Before the first call.
+  void OnGreeted(std::function<void(std::string_view peer, bool proven)> greeted) { greeted_ = std::move(greeted); }
 
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
                                       v1::HandshakeReply* reply) override;
@@ -94,7 +94,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   WorkerState& state_;
   RouterSessions& sessions_;
   std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role_;
-  std::function<void(std::string_view peer)> greeted_ = [](std::string_view) {};
+  std::function<void(std::string_view peer, bool proven)> greeted_ = [](std::string_view, bool) {};
 };
 
 }  // namespace baton::worker

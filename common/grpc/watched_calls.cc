@@ -1,4 +1,4 @@
-#include "common/grpc/abandoned_calls.h"
+#include "common/grpc/watched_calls.h"
 
 #include <grpcpp/server_context.h>
 
@@ -12,36 +12,35 @@ using grpc::experimental::InterceptionHookPoints;
 
 class Watched final : public grpc::experimental::Interceptor {
  public:
-  Watched(grpc::experimental::ServerRpcInfo* call, const AbandonedCalls::Told& abandoned)
-      : call_(call), abandoned_(abandoned) {}
+  Watched(grpc::experimental::ServerRpcInfo* call, CallWatcher& watcher) : call_(call), watcher_(watcher) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     // First of all; of a call that was given up gRPC knows the peer no more.
-    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA))
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       peer_ = call_->server_context()->peer();
+      watcher_.OnBegin(*call_->server_context(), peer_, call_->method());
+    }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
         batch->GetRecvMessage() != nullptr) {
       asked_ = true;
     }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) answered_ = true;
-    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) && !answered_ &&
-        call_->server_context()->IsCancelled()) {
-      abandoned_(peer_, asked_);
-    }
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE))
+      watcher_.OnEnd(peer_, {.given_up = !answered_ && call_->server_context()->IsCancelled(), .asked = asked_});
     batch->Proceed();
   }
 
  private:
   grpc::experimental::ServerRpcInfo* const call_;
-  const AbandonedCalls::Told& abandoned_;
+  CallWatcher& watcher_;
   std::string peer_;
   std::atomic<bool> asked_ = false, answered_ = false;
 };
 
 }  // namespace
 
-grpc::experimental::Interceptor* AbandonedCalls::CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) {
-  return new Watched(info, abandoned_);
+grpc::experimental::Interceptor* WatchedCalls::CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) {
+  return new Watched(info, watcher_);
 }
 
 }  // namespace baton::net
