@@ -12,6 +12,7 @@
 #include "common/errno_text.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/connection_shares.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/tls/peer_tls.h"
@@ -26,6 +27,15 @@ namespace {
 constexpr auto kListenerRest = std::chrono::milliseconds(500);
 constexpr auto kGreetingTime = std::chrono::seconds(2);
 constexpr size_t kMaxUngreeted = 256;  ///< strangers at once: a descriptor and some hundred bytes each
+constexpr int32_t kVainTries = 50;     ///< of an address, of which 2 a second come back
+
+/// Whose connections in vain count together; none: a process of this machine.
+std::optional<boost::asio::ip::address> CountedFrom(const std::string& host) {
+  boost::system::error_code no;
+  const auto from = net::CountedAs(boost::asio::ip::make_address(host, no));
+  if (no || net::IsThisMachine(from)) return std::nullopt;
+  return from;
+}
 
 }  // namespace
 
@@ -45,7 +55,11 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions op
 }
 
 TcpTransport::TcpTransport(TcpOptions options, TransportEvents& events, int listener)
-    : options_(std::move(options)), events_(events), listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    : options_(std::move(options)),
+      events_(events),
+      listener_(listener),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      vain_(kVainTries, clock_) {
   BATON_CHECK(epoll_ >= 0, ErrnoText());
   ListenAgain();
 }
@@ -206,7 +220,10 @@ bool TcpTransport::Accept() {
   bool accepted = false;
   for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
     accepted = true;
-    if (const absl::Status stays = MayStay(socket); !stays.ok()) {
+    const auto from = CountedFrom(HostOf(socket));
+    absl::Status stays = MayCome(from);
+    if (stays.ok()) stays = MayStay(socket);
+    if (!stays.ok()) {
       events_.OnRefused(next_peer_++, HostOf(socket), stays);
       close(socket);
       continue;
@@ -227,7 +244,10 @@ bool TcpTransport::Accept() {
       if (const Peer* peer = Find(oldest); peer != nullptr && !peer->greeted)
         Lose(oldest, absl::ResourceExhaustedError(StrCat("more than ", kMaxUngreeted, " peers have not greeted")));
     }
-    ungreeted_.emplace_back(std::chrono::steady_clock::now(), Add(socket, /*accepted=*/true, std::move(tls)));
+    const PeerNumber number = Add(socket, /*accepted=*/true, std::move(tls));
+    ungreeted_.emplace_back(std::chrono::steady_clock::now(), number);
+    peers_[number].in_vain = from;
+    if (from) vain_.Count(*from);
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
     LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText());
@@ -235,6 +255,11 @@ bool TcpTransport::Accept() {
     rests_until_ = std::chrono::steady_clock::now() + kListenerRest;
   }
   return accepted;
+}
+
+absl::Status TcpTransport::MayCome(const std::optional<boost::asio::ip::address>& from) const {
+  if (!from || vain_.May(*from)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat("more than ", kVainTries, " connections of its address did not greet"));
 }
 
 /// Those that connected and did not greet in time.
@@ -318,6 +343,7 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   BATON_RETURN_IF_ERROR(OnGreeted(number, peer));
   peer.greeted = true;
   if (peer.accepted) ++greeted_[peer.host], ++all_greeted_;
+  if (peer.in_vain) vain_.TakeBack(*peer.in_vain);
   for (auto& [place, write] : std::exchange(peer.early, {}))
     PutChecked(number, peer, place, write.first, std::move(write.second));
   if (peer.accepted) events_.OnConnected(number);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
+#include "common/net/vain_tries.h"
 #include "common/str_cat.h"
 #include "common/trust/greeting.h"
 #include "common/trust/peer_trust.h"
@@ -54,7 +56,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
     std::map<uint64_t, Done> flushes;
     std::vector<std::pair<LandingPlace, std::pair<std::span<const std::byte>, Done>>> early;  ///< before the greeting
     bool accepted = false;
-    std::string host;  ///< where an accepted one is
+    std::string host;                                 ///< where an accepted one is
+    std::optional<boost::asio::ip::address> in_vain;  ///< the same, where tries in vain are counted, until it greets
     bool watches_write = false;
   };
   TcpTransport(TcpOptions options, TransportEvents& events, int listener);
@@ -83,6 +86,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   PeerNumber Add(int socket, bool accepted, std::shared_ptr<const tls::Context> tls);
   bool Pump(PeerNumber number);
   bool Accept();
+  absl::Status MayCome(const std::optional<boost::asio::ip::address>& from) const;
   void ListenAgain();
   void Lose(PeerNumber number, const absl::Status& why);
   void Watch(Peer& peer);
@@ -101,6 +105,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   std::map<PeerNumber, Peer> peers_;
   std::vector<PeerNumber> held_;  ///< whose bytes have come and wait for the next turn
   std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first
+  const SteadyClock clock_;
+  net::VainTries vain_;                                 ///< connections that did not greet
   std::map<std::string, size_t, std::less<>> greeted_;  ///< accepted and greeted, by host
   size_t all_greeted_ = 0;
   PeerNumber next_peer_ = 1;

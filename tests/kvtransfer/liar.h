@@ -11,12 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "common/net/socket_address.h"
 #include "kvtransfer/shm/unix_socket.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
 namespace baton {
 
-inline constexpr auto kLimit = std::chrono::seconds(10);
+inline constexpr auto kLimit = std::chrono::seconds(60);
 
 /// What a transport tells its owner.
 struct Side final : TransportEvents {
@@ -51,10 +52,23 @@ inline int DialAt(const std::string& address) {
   return (address.starts_with("shm:") ? unix_socket::Dial(where) : tcp::Dial(where)).value();
 }
 
+/// A socket to where a transport by TCP listens, of an address of this machine.
+inline int DialFrom(const std::string& from, const std::string& address) {
+  const int dialled = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const net::SocketAddress self = *net::SocketAddress::Of(from, 0);
+  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  const net::SocketAddress to = *net::SocketAddress::Of("127.0.0.1", port);
+  EXPECT_EQ(bind(dialled, self.get(), self.bytes()), 0);
+  EXPECT_EQ(connect(dialled, to.get(), to.bytes()), 0);
+  return dialled;
+}
+
 /// A socket that says what a test wants.
 class Liar {
  public:
-  explicit Liar(Transport& victim) : socket_(DialAt(victim.address())) {
+  explicit Liar(Transport& victim) : Liar(DialAt(victim.address())) {}
+  Liar(Transport& victim, const std::string& from) : Liar(DialFrom(from, victim.address())) {}
+  explicit Liar(int socket) : socket_(socket) {
     pollfd ready{socket_, POLLOUT, 0};
     EXPECT_EQ(poll(&ready, 1, 5000), 1);
   }
@@ -79,6 +93,12 @@ class Liar {
   void Repeat(std::string_view bytes) {
     const ssize_t sent = send(socket_, bytes.data() + at_, bytes.size() - at_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) at_ = (at_ + static_cast<size_t>(sent)) % bytes.size();
+  }
+
+  /// The other side has ended it.
+  bool Ended() const {
+    pollfd end{socket_, POLLRDHUP, 0};
+    return poll(&end, 1, 0) == 1;
   }
 
   /// What has come for it, as far as it has.
