@@ -245,7 +245,7 @@ class File(Discovery):
                     return state in [w["state"] for w in json.load(reply)["workers"] if w["address"] == address]
             router.wait_until(lambda: at(old, "ready"), "it serves")
             alone = answer(router, BODIES[0])
-            with HeldStream(router, max_tokens=400) as stream:
+            with HeldStream(router) as stream:
                 self.list(new)
                 router.wait_until(lambda: at(new, "ready"), "it serves at its new address")
                 self.assertTrue(at(old, "draining"), "the stream runs there")
