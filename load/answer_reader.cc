@@ -1,5 +1,6 @@
 #include "load/answer_reader.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace baton::load {
@@ -7,9 +8,16 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A count that a server gives; what is none, is not a whole number or is below 0: 0.
 int64_t Count(const Json& object, const char* key) {
   const auto it = object.find(key);
-  return it != object.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+  if (it == object.end() || !it->is_number_integer()) return 0;
+  return std::max<int64_t>(0, it->get<int64_t>());
+}
+
+bool IsZero(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && *it == 0;
 }
 
 double Ms(const Json& object, const char* key) {
@@ -35,12 +43,18 @@ Stages StagesOf(const Json& timings) {
           .network = Ms(timings, "network_ms")};
 }
 
+// Other servers' `timings` have other figures.
+bool HasStages(const Json& timings) {
+  return timings.contains("queue_prefill_ms") || timings.contains("prefill_ms") || timings.contains("router_ms");
+}
+
 // The new text of a choice: of a completion, or of a chat's delta, thoughts and calls of tools included.
 std::string ChoiceText(const Json& choice) {
   std::string text = TextOf(choice, "text");
   const auto delta = choice.find("delta");
   if (delta == choice.end() || !delta->is_object()) return text;
-  text += TextOf(*delta, "reasoning_content") + TextOf(*delta, "content");
+  const std::string thought = TextOf(*delta, "reasoning_content");  // servers that send both names send the same twice
+  text += (thought.empty() ? TextOf(*delta, "reasoning") : thought) + TextOf(*delta, "content");
   const auto calls = delta->find("tool_calls");
   if (calls != delta->end() && calls->is_array() && !calls->empty()) text += calls->dump();
   return text;
@@ -70,13 +84,13 @@ Event Apply(std::string_view data, Answer& answer) {
     return Event::kNothing;
   }
   if (const auto usage = event.find("usage"); usage != event.end() && usage->is_object()) {
-    answer.counted = true;
     answer.prompt_tokens = Count(*usage, "prompt_tokens");
     answer.completion_tokens = Count(*usage, "completion_tokens");
+    answer.counted = answer.completion_tokens > 0 || IsZero(*usage, "completion_tokens");
     const auto details = usage->find("prompt_tokens_details");
     if (details != usage->end() && details->is_object()) answer.cached_tokens = Count(*details, "cached_tokens");
   }
-  if (const auto timings = event.find("timings"); timings != event.end() && timings->is_object())
+  if (const auto timings = event.find("timings"); timings != event.end() && timings->is_object() && HasStages(*timings))
     answer.stages = StagesOf(*timings);
   const auto choices = event.find("choices");
   if (choices == event.end() || !choices->is_array() || choices->empty() || !choices->front().is_object())

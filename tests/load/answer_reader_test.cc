@@ -63,6 +63,38 @@ TEST(Apply, ACompletionAndAChatGiveTheirTextAndCounts) {
   EXPECT_EQ(a.stages->ToSecond(), 28);
 }
 
+TEST(Apply, WhatAServerCountsIsBelievedOnlyWhereItIsACount) {
+  for (const char* usage : {"{}", R"({"completion_tokens":-3,"prompt_tokens":-5})", R"({"completion_tokens":1e30})",
+                            R"({"completion_tokens":null})", R"({"prompt_tokens":4})"}) {
+    Answer a;
+    Apply(R"({"choices":[{"text":"a"}]})", a);
+    Apply(std::string(R"({"choices":[],"usage":)") + usage + "}", a);
+    EXPECT_FALSE(a.counted) << usage;
+    EXPECT_GE(a.prompt_tokens, 0) << usage;
+    EXPECT_EQ(a.completion_tokens, 0) << usage;
+  }
+  Answer none;
+  Apply(R"({"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":0}})", none);
+  EXPECT_TRUE(none.counted);
+}
+
+TEST(Apply, TimingsOfAnotherServerAreNoStages) {
+  Answer a;
+  Apply(R"({"choices":[{"text":"a"}],"timings":{"prompt_n":5,"prompt_ms":20.5,"predicted_n":8,"predicted_ms":80.0}})",
+        a);
+  EXPECT_FALSE(a.stages);
+  Apply(R"({"choices":[],"timings":{"queue_prefill_ms":1.5,"prefill_ms":2.0}})", a);
+  ASSERT_TRUE(a.stages);
+  EXPECT_EQ(a.stages->queue_prefill, 1.5);
+}
+
+TEST(Apply, AThoughtIsTextUnderEitherOfItsNamesAndNotTwice) {
+  Answer a;
+  EXPECT_EQ(Apply(R"({"choices":[{"delta":{"reasoning":"so "}}]})", a), Event::kText);
+  EXPECT_EQ(Apply(R"({"choices":[{"delta":{"reasoning_content":"then","reasoning":"then"}}]})", a), Event::kText);
+  EXPECT_EQ(a.text, "so then");
+}
+
 TEST(Apply, TheDataOfAnErrorEventIsTheErrorItself) {
   Answer a;
   Apply(R"({"message":"out of memory","code":500})", a);
