@@ -20,7 +20,7 @@ constexpr const char* kStyle = R"(
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:0 auto;padding:24px}
 h1{font-size:22px}h2{font-size:17px;margin:32px 0 8px;border-top:1px solid var(--line);padding-top:16px}
 p,.soft{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%}
-th,td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--line);white-space:nowrap}th:first-child,td:first-child{text-align:left}
+th,td{text-align:right;padding:4px 6px;font-size:14px;border-bottom:1px solid var(--line);white-space:nowrap}th:first-child,td:first-child{text-align:left}
 th{color:var(--soft);font-weight:600}tr.front td:first-child::after{content:" ★";color:var(--c0)}.bad{color:var(--bad)}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));max-width:100%;gap:16px}
 figure{margin:0;max-width:720px;background:var(--band);border-radius:8px;padding:10px}figcaption{font-weight:600;font-size:14px}

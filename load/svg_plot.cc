@@ -61,13 +61,64 @@ std::string Line(const Series& s, const Scale& x, const Scale& y) {
     for (const auto& [px, py] : s.points) out += absl::StrFormat("%.1f,%.1f ", x(px), y(py));
     return out + "\"/>";
   }
-  for (size_t i = 0; i < s.points.size(); ++i) {
-    const auto& [px, py] = s.points[i];
+  for (const auto& [px, py] : s.points)
     out += absl::StrFormat(R"(<circle class="dot s%d" cx="%.1f" cy="%.1f" r="5"/>)", s.color % 8, x(px), y(py));
-    if (i >= s.labels.size()) continue;
-    const bool right = x(px) > kWidth / 2;
-    out += absl::StrFormat(R"(<text class="name" x="%.1f" y="%.1f" text-anchor="%s">%s</text>)",
-                           x(px) + (right ? -9 : 9), y(py) + 4, right ? "end" : "start", Escaped(s.labels[i]));
+  return out;
+}
+
+constexpr double kDot = 5, kLetter = 7, kLetterHeight = 12;  // a dot's radius; a letter at most, in the page's 12 px
+
+/// What a dot or a label covers.
+struct Box {
+  double left, right, top, bottom;
+  double Common(const Box& o) const {
+    const double w = std::min(right, o.right) - std::max(left, o.left);
+    const double h = std::min(bottom, o.bottom) - std::max(top, o.top);
+    return w > 0 && h > 0 ? w * h : 0;
+  }
+  double Outside() const {
+    const double out = std::max(0.0, 2 - left) + std::max(0.0, right - (kWidth - 2));
+    return out * kLetterHeight;
+  }
+};
+
+/// Where a label may stand beside its dot: the offset of its text's anchor.
+struct Place {
+  const char* anchor;
+  double dx, dy;
+};
+constexpr Place kPlaces[] = {{"start", 9, 4},  {"end", -9, 4},  {"middle", 0, -9}, {"middle", 0, 18},
+                             {"start", 7, -7}, {"end", -7, -7}, {"start", 7, 15},  {"end", -7, 15},
+                             {"start", 9, 18}, {"end", -9, 18}, {"start", 9, -16}, {"end", -9, -16}};
+
+Box BoxOf(const Place& place, double x, double y, size_t letters) {
+  const double width = kLetter * static_cast<double>(letters), at = x + place.dx, base = y + place.dy;
+  const double left = place.anchor[0] == 's' ? at : place.anchor[0] == 'e' ? at - width : at - width / 2;
+  return {left, left + width, base - kLetterHeight + 2, base + 3};
+}
+
+/// The names of all dots, each where it covers least of the dots and of the names before it.
+std::string Names(const Plot& plot, const Scale& x, const Scale& y) {
+  std::vector<Box> taken;
+  for (const Series& s : plot.series) {
+    if (!s.dots) continue;
+    for (const auto& [px, py] : s.points) taken.push_back({x(px) - kDot, x(px) + kDot, y(py) - kDot, y(py) + kDot});
+  }
+  std::string out;
+  for (const Series& s : plot.series) {
+    for (size_t i = 0; s.dots && i < std::min(s.points.size(), s.labels.size()); ++i) {
+      const double at_x = x(s.points[i].first), at_y = y(s.points[i].second);
+      const auto covered = [&](const Place& place) {
+        const Box box = BoxOf(place, at_x, at_y, s.labels[i].size());
+        double sum = box.Outside();
+        for (const Box& other : taken) sum += box.Common(other);
+        return sum;
+      };
+      const Place& place = *std::ranges::min_element(kPlaces, {}, covered);
+      taken.push_back(BoxOf(place, at_x, at_y, s.labels[i].size()));
+      out += absl::StrFormat(R"(<text class="name" x="%.1f" y="%.1f" text-anchor="%s">%s</text>)", at_x + place.dx,
+                             at_y + place.dy, place.anchor, Escaped(s.labels[i]));
+    }
   }
   return out;
 }
@@ -131,7 +182,7 @@ std::string Svg(const Plot& plot) {
                            right ? "end" : "start", Escaped(text));
   }
   for (const Series& s : plot.series) out += Line(s, sx, sy);
-  return out + "</svg>";
+  return out + Names(plot, sx, sy) + "</svg>";
 }
 
 }  // namespace baton::load

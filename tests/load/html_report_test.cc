@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
+#include <regex>
 
+#include "common/str_cat.h"
 #include "load/svg_plot.h"
 #include "tests/load/measured_fixture.h"
 
@@ -60,6 +63,42 @@ TEST(HtmlReport, TimeOnLostWorkersIsNotTheRouters) {
 TEST(HtmlReport, AFolderThatIsNotThereIsSaid) {
   EXPECT_THAT(std::string(WriteHtml({Steady("", {1, 0}, 0, 1, 1)}, {}, "no/such/folder/x.html").message()),
               HasSubstr("no/such/folder/x.html"));
+}
+
+struct Name {
+  double left, right, base;
+};
+
+// Of a plot's names, at six units a letter.
+std::vector<Name> NamesOf(const std::string& svg) {
+  std::vector<Name> out;
+  const std::regex name(R"re(class="name" x="([\d.-]+)" y="([\d.-]+)" text-anchor="(\w+)">([^<]*)<)re");
+  for (std::sregex_iterator it(svg.begin(), svg.end(), name), end; it != end; ++it) {
+    const double x = std::stod((*it)[1]), width = 6.0 * static_cast<double>((*it)[4].length());
+    const double left = (*it)[3] == "start" ? x : (*it)[3] == "end" ? x - width : x - width / 2;
+    out.push_back({left, left + width, std::stod((*it)[2])});
+  }
+  return out;
+}
+
+TEST(SvgPlot, NamesOfDotsThatLieCloseTogetherDoNotCoverEachOther) {
+  Plot plot{"front", "x", "y", {}};
+  plot.x_from_zero = true;
+  Series a{"a", {{14.7, 16.3}, {19.8, 21.6}, {10.4, 28.2}, {13.0, 28.8}, {10.6, 35.1}, {8.5, 26.1}}, {}, true, 0};
+  for (const int n : {1, 2, 3, 4, 6, 8}) a.labels.push_back(StrCat(n, " at a time"));
+  Series b{"b", {{10.3, 28.0}, {19.8, 21.7}, {0.1, 35}}, {"2/s", "16/s, 32 at a time", "1/s"}, true, 1};
+  plot.series = {a, b};
+  const std::vector<Name> names = NamesOf(Svg(plot));
+  ASSERT_EQ(names.size(), 9u);
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_GE(names[i].left, 0);
+    EXPECT_LE(names[i].right, 640);
+    for (size_t j = 0; j < i; ++j) {
+      const bool apart = names[i].left >= names[j].right || names[j].left >= names[i].right ||
+                         std::abs(names[i].base - names[j].base) >= 10;
+      EXPECT_TRUE(apart) << "names " << j << " and " << i;
+    }
+  }
 }
 
 TEST(SvgPlot, TicksAreRoundAndFew) {
