@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
 #include "cli/bench_faults.h"
 #include "cli/bench_targets.h"
 #include "cli/command.h"
@@ -22,6 +23,7 @@
 #include "cli/flag_set.h"
 #include "common/status.h"
 #include "load/arrivals.h"
+#include "load/bench_checks.h"
 #include "load/bench_options.h"
 #include "load/formats/formats.h"
 #include "load/html_report.h"
@@ -62,6 +64,7 @@ absl::StatusOr<Bench> Check(const BenchOptions& o) {
   BATON_RETURN_IF_ERROR(CheckFields(o));
   BATON_ASSIGN_OR_RETURN(load::Goal goal, load::ParseGoal(o.goodput));
   BATON_ASSIGN_OR_RETURN(std::vector<double> percentiles, load::ParsePercentiles(o.metric_percentiles));
+  BATON_RETURN_IF_ERROR(load::CheckBench(o));
   BATON_ASSIGN_OR_RETURN(std::vector<LoadPoint> points, load::PointsOf(o));
   BATON_ASSIGN_OR_RETURN(std::vector<load::SaveWish> save_as, load::ParseSaveAs(o.save_as));
   for (const std::string& text : o.kill) BATON_RETURN_IF_ERROR(load::ParseKill(text).status());
@@ -86,8 +89,8 @@ absl::Status WaitUntil(const std::string& start_at) {
     return absl::InvalidArgumentError(StrCat("--start-at: \"", start_at, "\" is not a number of seconds since 1970"));
   const Clock::time_point at{std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))};
   if (at < Clock::now())
-    return absl::InvalidArgumentError(
-        StrCat("--start-at: it is ", std::chrono::duration<double>(Clock::now() - at).count(), " s ago"));
+    return absl::InvalidArgumentError(absl::StrFormat("--start-at %s: that was %.1f s ago", start_at,
+                                                      std::chrono::duration<double>(Clock::now() - at).count()));
   std::this_thread::sleep_until(at);
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "cli/listener_process.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -57,7 +58,8 @@ absl::StatusOr<HttpUrl> AdminOf(const load::BenchOptions& o, const HttpUrl& serv
   return url;
 }
 
-// Where a ready worker with this name, or with this role, serves; nullopt: there is none now.
+// Where a ready worker with this name, or with this role, serves; nullopt: there is none now. NotFound, with those that
+// there are: all are ready, and none is called so.
 absl::StatusOr<std::optional<std::string>> AddressOf(const std::string& worker, const HttpUrl& admin,
                                                      const std::string& api_key) {
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(admin, "/workers", api_key));
@@ -65,11 +67,18 @@ absl::StatusOr<std::optional<std::string>> AddressOf(const std::string& worker, 
   if (response.status != 200 || !body.is_object())
     return absl::UnavailableError(StrCat("--kill: ", admin.host, ":", admin.port, "/workers answers ", response.status,
                                          ": --admin-url names the router's admin port (--port + 2)"));
+  bool may_come = false;
+  std::vector<std::string> others;
   for (const json& one : body.value("workers", json::array())) {
     const bool named = one.value("name", "") == worker || one.value("role", "") == worker;
-    if (named && one.value("takes_requests", false)) return one.value("address", "");
+    const bool ready = one.value("takes_requests", false);
+    if (named && ready) return one.value("address", "");
+    may_come |= named || !ready;
+    others.push_back(StrCat(one.value("name", ""), " (", one.value("role", ""), ")"));
   }
-  return std::nullopt;
+  if (may_come) return std::nullopt;
+  return absl::NotFoundError(StrCat("--kill: there is no worker ", worker, "; there are ",
+                                    others.empty() ? "none" : absl::StrJoin(others, ", ")));
 }
 
 absl::StatusOr<std::shared_ptr<ProcessHandle>> FindWorker(const std::string& worker, const HttpUrl& admin,

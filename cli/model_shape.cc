@@ -37,7 +37,11 @@ absl::Status ModelShape::Use(const std::string& text, worker::WorkerConfig& conf
 
 absl::Status ModelShape::Named(const absl::Status& status) const {
   if (status.ok() || folder_.empty()) return status;
-  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{folder_, name_}}));
+  return absl::Status(status.code(), Named(status.message()));
+}
+
+std::string ModelShape::Named(absl::string_view text) const {
+  return folder_.empty() ? std::string(text) : absl::StrReplaceAll(text, {{folder_, name_}});
 }
 
 }  // namespace baton::cli

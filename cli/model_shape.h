@@ -24,6 +24,7 @@ class ModelShape {
 
   /// The same with the model's name in place of the folder's.
   absl::Status Named(const absl::Status& status) const;
+  std::string Named(absl::string_view text) const;
 
  private:
   std::string folder_, name_;

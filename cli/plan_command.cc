@@ -80,7 +80,8 @@ absl::Status UseCalibration(PlanCommand& command) {
   if (!in) return absl::NotFoundError(StrCat("--calibrate: cannot read ", o.calibrate));
   std::stringstream text;
   text << in.rdbuf();
-  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, plan::PlanMemory(command.config, command.machine.Memory()));
+  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,
+                         plan::PlanMemory(command.config, command.machine.MemoryOf(command.config)));
   const absl::StatusOr<plan::Calibration> made =
       plan::Calibrate(text.str(), command.config, memory, command.machine.Terms(), o.calibrated_workers);
   if (!made.ok())
@@ -104,7 +105,8 @@ int PrintKvTable(const worker::WorkerConfig& config) {
 
 absl::Status PlanOne(const PlanCommand& command) {
   const PlanOptions& o = command.options;
-  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan made, plan::PlanMemory(command.config, command.machine.Memory()));
+  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan made,
+                         plan::PlanMemory(command.config, command.machine.MemoryOf(command.config)));
   BATON_ASSIGN_OR_RETURN(const std::optional<plan::RooflinePlan> roofline, RooflineOf(command, made));
   const worker::WorkerConfig named = Named(command);
   const std::string text = o.emit == "flags" ? plan::PlanFlags(named, made)

@@ -149,8 +149,9 @@ worker::WorkerConfig Named(const PlanCommand& command) {
 absl::Status PlanLayouts(const PlanCommand& command) {
   const PlanOptions& o = command.options;
   BATON_ASSIGN_OR_RETURN(
-      const std::vector<plan::Proposal> proposals,
+      std::vector<plan::Proposal> proposals,
       plan::Propose(command.config, o.total_gpus, command.machine.memory, command.Machine(), o.Load()));
+  for (plan::Proposal& p : proposals) p.why_not = command.shape.Named(p.why_not);
   if (o.emit == "helm" || o.emit == "compose") {
     if (!proposals[0].why_not.empty())
       return absl::FailedPreconditionError(

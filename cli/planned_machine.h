@@ -19,7 +19,10 @@ struct PlannedMachine {
   double memory_bandwidth = 0, compute = 0, link = 0, handoff_ms = 1;
 
   plan::Machine Terms() const { return {memory_bandwidth * 1e9, compute * 1e12, link * 1e9, handoff_ms}; }
-  std::optional<int64_t> Memory() const { return memory > 0 ? std::optional(memory) : std::nullopt; }
+  /// What the ranks of a worker have together: one machine, or a GPU each. nullopt: what is free here.
+  std::optional<int64_t> MemoryOf(const worker::WorkerConfig& config) const {
+    return memory > 0 ? std::optional(memory * (config.on_gpu() ? config.ranks() : 1)) : std::nullopt;
+  }
 };
 
 template <class Visitor>
@@ -27,7 +30,7 @@ void VisitFields(PlannedMachine& c, Visitor&& field) {
   field("model-shape", c.model_shape, "",
         "in place of a model: a name of --kv-table, or layers=32,hidden=4096,heads=32,kv-heads=8,inner=14336,"
         "vocab=128256");
-  field("memory", c.memory, "bytes", "memory of the machine, or of the GPU; 0 = what is free here (CPU only)",
+  field("memory", c.memory, "bytes", "memory of the machine, or of each rank's GPU; 0 = what is free here (CPU only)",
         AtLeast(0));
   field("memory-bandwidth", c.memory_bandwidth, "GB/s", "of one rank; with --compute: times are planned, too",
         AtLeast(0));

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "load/arrivals.h"
+#include "load/bench_checks.h"
 #include "load/html_report.h"
 #include "load/load_points.h"
 #include "load/report.h"
@@ -173,6 +174,7 @@ absl::StatusOr<Simulation> Check(SimFlags& flags) {
   BATON_RETURN_IF_ERROR(UseTrace(flags.sim.trace, flags.bench));
   BATON_ASSIGN_OR_RETURN(out.goal, load::ParseGoal(flags.bench.goodput));
   BATON_ASSIGN_OR_RETURN(out.percentiles, load::ParsePercentiles(flags.bench.metric_percentiles));
+  BATON_RETURN_IF_ERROR(load::CheckBench(flags.bench));
   BATON_ASSIGN_OR_RETURN(out.points, load::PointsOf(flags.bench));
   if (out.policies.empty()) out.policies.push_back(flags.router.route_policy);
   for (const std::string& policy : out.policies)
@@ -187,7 +189,8 @@ absl::StatusOr<Simulation> Check(SimFlags& flags) {
 // The times and sizes, from the model's headers.
 absl::Status Plan(Simulation& simulation) {
   const SimFlags& flags = simulation.flags;
-  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, plan::PlanMemory(flags.worker, flags.machine.Memory()));
+  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,
+                         plan::PlanMemory(flags.worker, flags.machine.MemoryOf(flags.worker)));
   BATON_ASSIGN_OR_RETURN(simulation.cost, CostOf(flags, memory));
   sim::PlannedTerms checked = std::move(simulation.terms);
   simulation.terms = TermsOf(flags.worker, memory, flags.machine, flags.router, flags.bench.seed);

@@ -33,10 +33,12 @@ absl::Status UseTrace(const std::string& path, load::BenchOptions& bench) {
         StrCat("--trace ", path, " and --dataset-path ", bench.dataset_path, " both name a trace: leave one out"));
   std::ifstream in(path);
   if (!in) return absl::NotFoundError(StrCat("--trace: cannot read ", path));
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::string first;
   std::getline(in, first);
+  if (first.starts_with(kByteOrderMark)) first.erase(0, kByteOrderMark.size());
   bench.dataset_path = path;
-  bench.dataset_name = first.starts_with("{") ? "mooncake" : "azure";
+  bench.dataset_name = first.starts_with("{") || first.starts_with("[") ? "mooncake" : "azure";
   return absl::OkStatus();
 }
 

@@ -235,8 +235,10 @@ absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::str
                                                             std::vector<std::string>& notes) {
   if (words.empty()) return words;
   const bool server = words[0] == "serve" || words[0] == "router" || words[0] == "worker";
-  if (!server && words[0] != "bench") return words;
+  const bool bench = words[0] == "bench";
+  if (!server && !bench && words[0] != "plan" && words[0] != "sim") return words;
   for (std::string& word : words) word = WithDashes(server ? LongName(std::move(word)) : std::move(word));
+  if (!server && !bench) return words;
   const bool takes_lists = server && NamesTheModel(words);
   std::vector<std::string> out;
   for (size_t at = 0; at < words.size();) {

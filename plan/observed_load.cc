@@ -1,5 +1,6 @@
 #include "plan/observed_load.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 
 namespace baton::plan {
@@ -43,6 +45,20 @@ std::optional<double> Mean(const Sums& sums, const std::string& name) {
   return count > 0 ? std::optional(Of(sums, name + "_sum") / count) : std::nullopt;
 }
 
+// Counts are from 0 to what a double counts exactly; a server that says otherwise is not believed.
+absl::Status CheckCounts(const Sums& sums) {
+  constexpr double kMost = 1e15;
+  constexpr std::string_view kRead[] = {"vllm:request_prompt_tokens", "vllm:request_generation_tokens",
+                                        "vllm:prefix_cache_", "vllm:time_to_first_token_seconds",
+                                        "vllm:request_time_per_output_token_seconds"};
+  for (const auto& [name, value] : sums) {
+    const bool read = std::ranges::any_of(kRead, [&](std::string_view begin) { return name.starts_with(begin); });
+    if (read && !(value >= 0 && value <= kMost))
+      return absl::FailedPreconditionError(absl::StrFormat("%s is %g, which is no count or sum", name, value));
+  }
+  return absl::OkStatus();
+}
+
 // What a metric's name begins with: "sglang", "node", …
 std::string KindsIn(const Sums& sums) {
   std::set<std::string> kinds;
@@ -59,6 +75,7 @@ absl::StatusOr<ObservedLoad> ReadObservedLoad(std::string_view text) {
         StrCat("these are not a Baton router's or vLLM's metrics: there is no vllm:request_prompt_tokens, ",
                sums.empty() ? "and nothing else" : StrCat("but names that begin with ", KindsIn(sums))));
   }
+  BATON_RETURN_IF_ERROR(CheckCounts(sums));
   ObservedLoad out;
   out.requests = static_cast<int64_t>(Of(sums, "vllm:request_prompt_tokens_count"));
   const std::optional<double> isl = Mean(sums, "vllm:request_prompt_tokens"),
@@ -69,7 +86,7 @@ absl::StatusOr<ObservedLoad> ReadObservedLoad(std::string_view text) {
   out.osl = *osl;
   for (const std::string end : {"_total", ""}) {  // older ones have no ending
     const double asked = Of(sums, "vllm:prefix_cache_queries" + end);
-    if (asked > 0) out.hit_share = Of(sums, "vllm:prefix_cache_hits" + end) / asked;
+    if (asked > 0) out.hit_share = std::min(1.0, Of(sums, "vllm:prefix_cache_hits" + end) / asked);
   }
   if (const auto ttft = Mean(sums, "vllm:time_to_first_token_seconds")) out.ttft_ms = *ttft * 1e3;
   if (const auto tpot = Mean(sums, "vllm:request_time_per_output_token_seconds")) out.tpot_ms = *tpot * 1e3;

@@ -72,7 +72,11 @@ absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, in
       high = middle - 1;
     }
   }
-  return budget_for(low * unit);
+  BlockBudget budget = budget_for(low * unit);
+  const bool windows_only =
+      std::ranges::all_of(layout.groups, [](const KvGroup& g) { return g.kind == KvGroupKind::kWindow; });
+  if (windows_only) budget.tokens = std::min(budget.tokens, int64_t{max_num_seqs} * max_model_len);
+  return budget;
 }
 
 int64_t KvMemory::Bytes(const KvLayout& layout, std::span<const int32_t> num_blocks) {

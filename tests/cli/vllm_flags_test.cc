@@ -315,6 +315,9 @@ TEST(VllmFlags, OtherCommandsAreLeftAlone) {
               ElementsAre("chat", "--a_b", "--task", "x"));
   EXPECT_THAT(*TranslateArguments({"bench", "--request_rate", "a_b"}, notes),
               ElementsAre("bench", "--request-rate", "a_b"));
+  for (const char* command : {"plan", "sim"})
+    EXPECT_THAT(*TranslateArguments({command, "--max_model_len=1_0", "a_b"}, notes),
+                ElementsAre(command, "--max-model-len=1_0", "a_b"));
   EXPECT_TRUE(TranslateArguments({}, notes)->empty());
 }
 

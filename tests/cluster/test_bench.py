@@ -99,6 +99,8 @@ class Bench(unittest.TestCase):
             result = self.saved("k.json")[0]
             self.assertEqual((result["completed"], result["verified"]["compared"], result["verified"]["different"]), (120, 120, 0))
             self.assertEqual([f["what"] for f in result["faults"]], [f"touch {self.dir}/here", "kill decode"])
+            absent = self.bench("--port", c.port, *SMALL, "--num-prompts", 1, "--kill", "nobody@1s", "--admin-url", c.admin, code=2)
+            self.assertRegex(absent, r"--kill: there is no worker nobody; there are .*decode-0 \(decode\)")
             nobody = self.bench("--port", c.port, *SMALL, "--num-prompts", 1, "--kill", "decode@1h", code=2)
             self.assertIn('--kill: "decode@1h" is not WORKER@TIME', nobody)
 

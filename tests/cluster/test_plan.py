@@ -143,6 +143,17 @@ class Plan(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("--memory", result.stderr)
 
+    def test_each_rank_on_a_gpu_has_a_gpus_memory(self):
+        args = ["--model-shape", "llama-3-8b", "--device", "cuda", "--memory", "16GiB", "--max-model-len", 4096]
+        alone = plan(*args)
+        self.assertEqual(alone.returncode, 5)
+        self.assertIn("17179869184 bytes (16.00 GiB) are available", alone.stderr)
+        said = planned(*args, "--tensor-parallel-size", 2)
+        self.assertEqual(said["available_bytes"], 2 * 16 << 30)
+        self.assertLessEqual(max(rank["total"] for rank in said["ranks"]), 16 << 30)
+        on_cpu = plan(*args[:2], "--dtype", "bfloat16", *args[4:], "--tensor-parallel-size", 2)
+        self.assertEqual(on_cpu.returncode, 5, "the ranks of a machine share its memory")
+
     def test_times_grow_with_what_is_asked_for(self):
         args = [SMOLLM2, "--dtype", "float32", "--memory", "8GiB", *SMALL, *TIMES, "--max-num-batched-tokens", 2048]
         said = planned(*args)["roofline"]
@@ -172,6 +183,8 @@ class Plan(unittest.TestCase):
         self.assertEqual(len(re.findall(r"^ *\d+\. .* requests/s", text, re.M)), len(good))
         self.assertEqual(len(re.findall(r"^WHY NOT .*: ", text, re.M)), len(said) - len(good))
         self.assertIn("no layout meets the goals", plan(*args, "--tpot", 0).stdout)
+        text = plan("--model-shape", "llama-3-8b", *TIMES, "--memory", "8GiB", "--total-gpus", 4).stdout
+        self.assertRegex(text, r"(?m)^WHY NOT 4 workers for both: llama-3-8b needs \d+ bytes")
 
     def test_what_does_not_fit_is_refused_with_the_bytes_that_are_missing(self):
         fits = planned(SMOLLM2, "--dtype", "float32", "--memory", "4GiB", *SMALL)

@@ -171,9 +171,15 @@ class Sim(unittest.TestCase):
         broken = self.write(mooncake(2) + '{"timestamp": 50, "input_length": "many"}\n', "broken.jsonl")
         backwards = self.write(mooncake(3) + mooncake(1), "backwards.jsonl")
         both = ["--both", 1]
+        marked = self.write("\ufeff" + mooncake(3), "marked.jsonl")
+        self.assertEqual(self.simulated(*both, "--trace", marked)["completed"], 3)
+        listed = self.write("[1, 2]\n", "listed.jsonl")
         for code, text, args in ((2, f"{broken}:3: \"input_length\" is no number", [*both, "--trace", broken]),
                                  (2, f"{backwards}:4: time runs backwards", [*both, "--trace", backwards]),
                                  (2, "cannot read", [*both, "--trace", "/nowhere"]),
+                                 (2, f"{listed}:1: not a JSON object", [*both, "--trace", listed]),
+                                 (2, "\"speed\" is not ttft", [*both, "--percentile-metrics", "ttft,speed"]),
+                                 (2, "10000000000: at most 16777216", [*both, "--random-input-len", 10**10]),
                                  (2, "must be predicted-time", [*both, "--route-policy", "fastest"]),
                                  (2, "\"random\" is unknown", [*both, "--compare-policies", "predicted-time", "random"]),
                                  (2, "for nobody", ["--prefill", 2]),

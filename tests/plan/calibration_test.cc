@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/str_cat.h"
 #include "plan/observed_load.h"
 #include "plan/sensitivity.h"
 
@@ -127,6 +128,11 @@ TEST(ObservedLoad, AnotherServersMetricsAreNamed) {
   EXPECT_THAT(
       ReadObservedLoad("vllm:request_prompt_tokens_sum 0\nvllm:request_prompt_tokens_count 0\n").status().message(),
       HasSubstr("no request was answered yet"));
+  for (const char* bad : {"NaN", "-3", "+Inf", "1e300"}) {
+    const std::string text = StrCat("vllm:request_prompt_tokens_sum ", bad, "\nvllm:request_prompt_tokens_count 2\n",
+                                    "vllm:request_generation_tokens_sum 9\nvllm:request_generation_tokens_count 2\n");
+    EXPECT_THAT(ReadObservedLoad(text).status().message(), HasSubstr("vllm:request_prompt_tokens_sum is ")) << bad;
+  }
 }
 
 TEST(Sensitivity, LengthsHitsAndAWorkerLessAreVaried) {

@@ -27,6 +27,16 @@ TEST(PlanBlocks, UsesTheMemoryAndKeepsWindowGroupsSmall) {
   EXPECT_GE(budget.num_blocks[1], 4 * (512 / 16));
 }
 
+TEST(PlanBlocks, WhereAllLayersHaveWindowsTheTokensAreThoseOfTheSequencesThatRunAtOnce) {
+  KvLayout layout = GemmaLike();
+  layout.groups.erase(layout.groups.begin());
+  const auto budget = PlanBlocks(layout, int64_t{1} << 40, 32768, 4, 512).value();
+  EXPECT_EQ(budget.tokens, 4 * 32768);
+  EXPECT_LT(budget.num_blocks[0] * 16, 4 * 700 + 600);
+  const auto shorter = PlanBlocks(layout, budget.bytes / 2, 600, 4, 512).value();
+  EXPECT_LT(shorter.tokens, 4 * 600);
+}
+
 TEST(PlanBlocks, RefusesWhenOneSequenceDoesNotFitAndSaysBothNumbers) {
   const auto budget = PlanBlocks(GemmaLike(), 1 << 20, 32768, 4, 512);
   ASSERT_EQ(budget.status().code(), absl::StatusCode::kResourceExhausted);
