@@ -34,6 +34,14 @@ double Percentile(std::vector<double> values, double share) {
   return values[std::min(values.size() - 1, static_cast<size_t>(share * static_cast<double>(values.size())))];
 }
 
+// What tells a request from the others: names that clients give begin alike, and end in what is their own.
+std::string ShortId(std::string_view id, bool unicode) {
+  constexpr size_t kShown = 12;
+  const bool drawn = id.substr(0, kShown).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  if (id.size() <= kShown || drawn) return std::string(id.substr(0, kShown));
+  return StrCat(id.substr(0, 5), unicode ? "…" : "~", id.substr(id.size() - 6));
+}
+
 /// A line that is written from the left, cell by cell, and never longer than the screen.
 class Line {
  public:
@@ -214,7 +222,7 @@ void AddRequests(const TopModel& m, const FrameLook& look, size_t most, Lines& o
   for (size_t i = 0; i < std::min(most, requests.size()); ++i) {
     const TopRequest& r = requests[i];
     Line line(look);
-    line.Cell(r.id.substr(0, 12), 14).Cell(r.stage, 12, r.stage == "waiting" ? kYellow : kGreen);
+    line.Cell(ShortId(r.id, look.unicode), 14).Cell(r.stage, 12, r.stage == "waiting" ? kYellow : kGreen);
     line.Cell(Ms(std::max(0.0, m.time() - r.stage_since)), time).Cell(Ms(std::max(0.0, m.time() - r.began)), time);
     line.Cell(StrCat(r.prompt_tokens), -8).Cell(StrCat(r.tokens), -7).Space();
     out.push_back(line.Cell(Way(r.prefill_worker, r.worker, look)).Text());
@@ -239,7 +247,9 @@ void AddFinished(const TopModel& m, const FrameLook& look, size_t most, Lines& o
   for (auto f = m.finished().rbegin(); f != m.finished().rend() && shown < most; ++f, ++shown) {
     const bool bad = f->reason == "error" || f->reason == "refused";
     Line line(look);
-    line.Cell(f->request.id.substr(0, 12), id).Cell(f->reason, 9, bad ? kRed : nullptr).Cell(Ms(f->total_ms), time);
+    line.Cell(ShortId(f->request.id, look.unicode), id)
+        .Cell(f->reason, 9, bad ? kRed : nullptr)
+        .Cell(Ms(f->total_ms), time);
     if (bad) {
       out.push_back(line.Space().Cell(f->error, 0, kRed).Text());
       continue;

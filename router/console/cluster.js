@@ -127,8 +127,9 @@ function spark(values, tint) {
     svg("path", {d: `M${points.join(" L")}`, fill: "none", stroke: tint, "stroke-width": 1.2, "vector-effect": "non-scaling-stroke"}));
 }
 
-function numberCard(label, value, unit, values, tint, tip) {
-  return el("div", {class: "number", tip}, el("span", {class: "label"}, label), el("b", {}, value, " ", el("small", {}, unit)), values ? spark(values, tint) : "");
+function numberCard(label, value, unit, values, tint, tip, aside) {
+  return el("div", {class: "number", tip}, el("span", {class: "label"}, label), el("b", {}, value, " ", el("small", {}, unit)), values ? spark(values, tint) : "",
+    aside ? el("span", {class: "aside"}, aside) : "");
 }
 
 function drawNumbers() {
@@ -146,7 +147,7 @@ function drawNumbers() {
     numberCard("Tokens out", count(state.generation_tokens_per_s), "/s", of("generation_tokens_per_s"), "var(--decode)", "Tokens that workers generated in the last second"),
     numberCard("Prompt tokens", count(state.prompt_tokens_per_s), "/s", of("prompt_tokens_per_s"), "var(--prefill)", "Prompt tokens that workers computed in the last second"),
     numberCard("Running", count(state.running), `of ${count(state.max_running)}`, of("running"), "var(--router)", "Requests in this router"),
-    numberCard(ttft.length ? `First token · p95 ${ms(percentile(ttft, .95))}` : "First token", ms(percentile(ttft, .5)), "", null, "", `Of ${ttft.length} requests of the last minute`),
-    numberCard(gaps.length ? `Token gap · p95 ${ms(percentile(gaps, .95))}` : "Token gap", ms(percentile(gaps, .5)), "", null, "", `Mean gaps of ${gaps.length} requests of the last minute`),
+    numberCard("First token", ms(percentile(ttft, .5)), "", null, "", `Of ${ttft.length} requests of the last minute`, ttft.length && `p95 ${ms(percentile(ttft, .95))}`),
+    numberCard("Token gap", ms(percentile(gaps, .5)), "", null, "", `Mean gaps of ${gaps.length} requests of the last minute`, gaps.length && `p95 ${ms(percentile(gaps, .95))}`),
     numberCard("KV held", `${share >= 10 ? share.toFixed(0) : share.toFixed(1)} %`, failed ? `· ${failed} failed` : "", model.samples.map(s => s.workers.reduce((sum, w) => sum + (w.kv?.used || 0), 0)), "var(--used)", "Blocks that sequences hold, of all workers"));
 }

@@ -75,11 +75,16 @@ function choose(id, follow) {
   if (follow) $("requests").querySelector('[aria-selected="true"]')?.scrollIntoView({block: "nearest"});
 }
 
+// What tells a request from the others: names that clients give begin alike, and end in what is their own.
+function shortId(id) {
+  return id.length <= 12 || /^[0-9a-f]{12}/.test(id) ? id.slice(0, 12) : `${id.slice(0, 5)}…${id.slice(-6)}`;
+}
+
 function requestRow(r, longest) {
   const failed = r.reason === "error" || r.reason === "refused", end = r.finished ? (failed ? r.reason : ms(r.at_ms)) : r.stage;
   const tip = [r.id, r.prefill_worker ? `${r.prefill_worker} → ${r.worker}` : r.worker || "", r.error || ""].filter(Boolean).join("\n");
   return el("div", {class: "request", role: "option", id: `r-${r.id}`, "aria-selected": String(r.id === view.chosen), tip, onclick: () => choose(r.id)},
-    el("span", {class: "mono"}, r.id.slice(0, 12)), el("span", {}, miniBar(r, longest)), el("span", {}, ms(firstTokenOf(r))),
+    el("span", {class: "mono"}, shortId(r.id)), el("span", {}, miniBar(r, longest)), el("span", {}, ms(firstTokenOf(r))),
     el("span", {class: failed ? "failed" : r.finished ? "" : "live"}, end), el("span", {}, `${count(r.prompt_tokens || 0)}+${count(r.tokens || 0)}`));
 }
 

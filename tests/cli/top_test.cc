@@ -68,6 +68,19 @@ TEST(TopFrame, ColoursAreOnlyWhereTheyAreAskedFor) {
   EXPECT_NE(Text(TopFrame(Recorded(), {.colour = true})).find("\x1b[32mready\x1b[0m"), std::string::npos);
 }
 
+TEST(TopFrame, RequestsWhoseNamesBeginAlikeAreToldApart) {
+  TopModel model;
+  ASSERT_TRUE(model.Take(R"({"event":"hello","t":1,"model":"m"})").ok());
+  ASSERT_TRUE(model.Take(R"({"event":"state","t":2,"status":"ready","workers":[],"requests":[]})").ok());
+  for (const char* id : {"bench-again-1-0123456789abcdef", "bench-again-2-0123456789fedcba", "0123456789abcdef0123"})
+    ASSERT_TRUE(
+        model.Take(StrCat(R"({"event":"request","t":3,"id":")", id, R"(","stage":"finished","reason":"stop"})")).ok());
+  const std::string text = Text(TopFrame(model, {}));
+  for (const char* shown : {"bench…abcdef", "bench…fedcba", "0123456789ab "})
+    EXPECT_NE(text.find(shown), std::string::npos) << shown << "\n" << text;
+  EXPECT_NE(Text(TopFrame(model, {.unicode = false})).find("bench~abcdef"), std::string::npos);
+}
+
 TEST(TopFrame, NamesThatAWorkerOrClientChoseMoveNoCursor) {
   TopModel model;
   const std::string bad = R"(\u001b[2J\n)";
