@@ -2,11 +2,19 @@
 //
 // Floor per sequence of context n, per kv head: 2·n·d·bytes read once (the q heads of its group share an MMA tile),
 // 8·n·d FLOP per q head: memory-bound. 8 × 16k, 8 kv heads of 128, bf16: 537 MB, 125 µs at 4.3 TB/s. Partials of the
-// fixed form add 4·d·16 bytes per 256 tokens: 3 %. One warp per block walks a device-side work list, so the grid is
-// fixed under CUDA graphs while lengths change. kFixedTiles (deterministic): one partial per 256-token tile.
+// fixed form add 4·d bytes per row that is alive and 256 tokens, written and read again: with 4 heads to a kv head 1.6
+// % each. One warp per block walks a device-side work list, so the grid is fixed under CUDA graphs while lengths
+// change. kFixedTiles (deterministic): one partial per 256-token tile.
+//
+// Combining is bound by latency: its bytes are few. Of 32 partials at a time the maxima and sums come in one load, from
+// which all their factors follow; then their values, of which none depends on another, 2 KB of them in flight for each
+// warp. 8 × 16k: 64 partials of each of 256 rows, 8.4 MB, 2 µs at the roof; a warp's share is 8 KB, 2 · (1 + 2) loads
+// after each other of ~0.7 µs, ~5 µs. 1 × 128k: 512 partials of 32 rows, 16 · (1 + 2) loads, ~35 µs beside the ~150 µs
+// of the walk (one at a time they were 512 loads after each other).
 #pragma once
 
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::cuda {
@@ -109,6 +117,8 @@ PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_
           PX_UNROLL
           for (int h = 0; h < 2; ++h) {
             const int r = lane / 4 + 8 * h;
+            // Nobody combines it. With more columns there is no register to remember it in.
+            if (kDim <= 128 && group.first_row + r >= packed_rows) continue;
             float* o = p.partial_o + (partial * kRowsPerWarp + r) * kDim + (lane & 3) * 2;
             PX_UNROLL
             for (int i = 0; i < kDim / 8; ++i)
@@ -122,43 +132,114 @@ PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_
 }
 
 constexpr int kCombineWarps = 4;
-constexpr int kCombineBlocksPerSm = 10;  ///< at least: left to itself the compiler spills to have more
+constexpr int kCombineBlocksPerSm = 4;  ///< at least; a grid has three
 
-/// Merges a group's partials in index order, one warp per packed row of its kGroupRows.
+constexpr int kWideColumns = 4;  ///< of a lane, where there are groups enough; else one
+
+/// What the results so far and a partial are multiplied with, of partial i in lane i, 32 at a time.
+struct CombineFactors {
+  float running, partial, l;
+  uint32_t visible;  ///< bit i: partial i has seen a token
+};
+/// Factors of partials 0 … n − 1 (n ≤ 32; ml: [n, kGroupRows, 2]) after those before, whose maximum is m; m is then the
+/// maximum of all. The same as Merge of one after the other: a maximum does not depend on the order.
+template <int kGroupRows>
+PX_DEVICE CombineFactors FactorsOf(const float* ml, int n, float& m) {
+  const int lane = px::Lane();
+  px::F2 own{kNegativeInfinity, 0.0f};
+  if (lane < n) own = px::Load(reinterpret_cast<const px::F2*>(ml + lane * kGroupRows * 2));
+  float upto = own.x;  // the greatest of partials 0 … lane
+  PX_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const float other = px::Shuffle(upto, lane >= step ? lane - step : lane);
+    upto = px::Max(upto, other);
+  }
+  const float before = px::Shuffle(upto, lane > 0 ? lane - 1 : 0);
+  const MergeFactors f = Merge(lane > 0 ? px::Max(m, before) : m, own.x);
+  m = px::Max(m, px::Shuffle(upto, 31));
+  return {f.running, f.tile, own.y, px::Ballot(own.x != kNegativeInfinity)};
+}
+
+/// One or four columns of a partial, as they are read.
+template <int kColumns>
+using CombineValues = std::conditional_t<kColumns == 1, float, px::U128>;
+PX_DEVICE float ColumnOf(float values, int) { return values; }
+PX_DEVICE float ColumnOf(const px::U128& values, int c) { return px::BitCast<float>(values.w[c]); }
+
+/// Columns [kColumns · 32 · part, …) of one packed row: its partials in index order, by one warp.
+template <int kDim, int kGroupRows, int kColumns, typename Kv>
+PX_DEVICE void CombineRow(const DecodeParams<Kv>& p, const DecodeGroup& group, int r, int part, int row0) {
+  using Values = CombineValues<kColumns>;
+  constexpr int kAhead = 16 / kColumns;
+  const int lane = px::Lane(), heads_per_kv = p.q_heads / p.kv.kv_heads, column = (part * 32 + lane) * kColumns;
+  const bool has = column < kDim;
+  const int64_t first = static_cast<int64_t>(group.first_partial) * kGroupRows + r;
+  const float *ml = p.partial_ml + first * 2, *values = p.partial_o + first * kDim + (has ? column : 0);
+  float o[kColumns] = {}, m = kNegativeInfinity, l = 0.0f;
+  for (int done = 0; done < group.partials; done += 32) {
+    const int n = group.partials - done < 32 ? group.partials - done : 32;
+    const CombineFactors f = FactorsOf<kGroupRows>(ml + static_cast<int64_t>(done) * kGroupRows * 2, n, m);
+    const float* base = values + static_cast<int64_t>(done) * kGroupRows * kDim;
+    PX_UNROLL_BY(1)
+    for (int i = 0; i < n; i += kAhead) {
+      Values ahead[kAhead];
+      PX_UNROLL
+      for (int a = 0; a < kAhead; ++a)
+        if (i + a < n) ahead[a] = px::Load(reinterpret_cast<const Values*>(base + (i + a) * kGroupRows * kDim));
+      PX_UNROLL
+      for (int a = 0; a < kAhead; ++a) {
+        const MergeFactors merge{px::Shuffle(f.running, i + a), px::Shuffle(f.partial, i + a), 0.0f};
+        const float partial_l = px::Shuffle(f.l, i + a);
+        if ((f.visible >> (i + a) & 1) == 0) continue;
+        PX_UNROLL
+        for (int c = 0; c < kColumns; ++c) o[c] = MergeValue(o[c], ColumnOf(ahead[a], c), merge);
+        l = MergeValue(l, partial_l, merge);
+      }
+    }
+  }
+  const int packed = group.first_row + r, head = group.kv_head * heads_per_kv + packed % heads_per_kv,
+            row = row0 + packed / heads_per_kv;
+  float v_scale = 1.0f;
+  if constexpr (sizeof(Kv) == 1) v_scale = px::Load(p.kv.v_scale + group.kv_head);
+  const RowFinish f = FinishRow(m, l, p.options.sinks, head, v_scale);
+  if (has) {
+    PX_UNROLL
+    for (int c = 0; c < kColumns; ++c) o[c] = px::Mul(o[c], f.factor);
+    px::bf16* out = p.out + row * p.out_stride + head * kDim + column;
+    if constexpr (kColumns == 1)
+      px::Store(out, px::FromFloat<px::bf16>(o[0]));
+    else
+      StoreVector(out, o);
+  }
+  if (p.lse != nullptr && part == 0 && lane == 0)
+    px::Store(p.lse + static_cast<int64_t>(row) * p.q_heads + head, f.lse);
+}
+
+/// Merges a group's partials in index order, a packed row's columns in one warp or in several: with few groups there
+/// are blocks for them. A column's bits do not depend on that.
 template <typename Kv, int kDim, int kGroupRows = kRowsPerWarp>
 PX_KERNEL void PX_BOUNDS(kCombineWarps * 32, kCombineBlocksPerSm)
     CombineKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
-  constexpr int kPerLane = (kDim + 31) / 32;
-  const int lane = px::Lane(), heads_per_kv = p.q_heads / p.kv.kv_heads;
+  constexpr int kWideParts = (kDim + 32 * kWideColumns - 1) / (32 * kWideColumns), kNarrowParts = (kDim + 31) / 32;
+  const int heads_per_kv = p.q_heads / p.kv.kv_heads;
   px::GridDependencyWait();
-  const int rows = px::Load(p.work.counts) * kGroupRows;
-  for (int n = px::BlockX() * kCombineWarps + px::WarpIndex(); n < rows; n += px::GridX() * kCombineWarps) {
-    const DecodeGroup group = p.work.groups[n / kGroupRows];
-    const int r = n % kGroupRows, packed = group.first_row + r;
+  const int groups = px::Load(p.work.counts);
+  const bool narrow = groups * kNarrowParts <= px::GridX();
+  const int parts = narrow ? kNarrowParts : kWideParts;
+  int shares = groups > 0 ? px::GridX() / (groups * parts) : 1;  // of a group's rows
+  shares = shares < 1 ? 1 : shares > kGroupRows / kCombineWarps ? kGroupRows / kCombineWarps : shares;
+  for (int n = px::BlockX(); n < groups * parts * shares; n += px::GridX()) {
+    const DecodeGroup group = p.work.groups[n % groups];
+    const int part = n / groups % parts, share = n / (groups * parts);
     const int row0 = px::Load(p.row_start + group.sequence),
               new_rows = px::Load(p.row_start + group.sequence + 1) - row0;
-    if (packed >= new_rows * heads_per_kv) continue;
-    float o[kPerLane] = {}, m = kNegativeInfinity, l = 0.0f;
-    for (int i = 0; i < group.partials; ++i) {
-      const int64_t partial = static_cast<int64_t>(group.first_partial + i) * kGroupRows + r;
-      const px::F2 ml = px::Load(reinterpret_cast<const px::F2*>(p.partial_ml + partial * 2));
-      if (ml.x == kNegativeInfinity) continue;
-      const MergeFactors f = Merge(m, ml.x);
-      PX_UNROLL
-      for (int j = 0; j < kPerLane; ++j)
-        if (j * 32 + lane < kDim) o[j] = MergeValue(o[j], px::Load(p.partial_o + partial * kDim + j * 32 + lane), f);
-      l = MergeValue(l, ml.y, f);
-      m = f.m;
+    const int left = new_rows * heads_per_kv - group.first_row, rows = left < kGroupRows ? left : kGroupRows;
+    for (int r = share * kCombineWarps + px::WarpIndex(); r < rows; r += shares * kCombineWarps) {
+      if (narrow)
+        CombineRow<kDim, kGroupRows, 1>(p, group, r, part, row0);
+      else
+        CombineRow<kDim, kGroupRows, kWideColumns>(p, group, r, part, row0);
     }
-    const int head = group.kv_head * heads_per_kv + packed % heads_per_kv, row = row0 + packed / heads_per_kv;
-    float v_scale = 1.0f;
-    if constexpr (sizeof(Kv) == 1) v_scale = px::Load(p.kv.v_scale + group.kv_head);
-    const RowFinish f = FinishRow(m, l, p.options.sinks, head, v_scale);
-    px::bf16* out = p.out + row * p.out_stride + head * kDim;
-    PX_UNROLL
-    for (int j = 0; j < kPerLane; ++j)
-      if (j * 32 + lane < kDim) px::Store(out + j * 32 + lane, px::FromFloat<px::bf16>(px::Mul(o[j], f.factor)));
-    if (p.lse != nullptr && lane == 0) px::Store(p.lse + static_cast<int64_t>(row) * p.q_heads + head, f.lse);
   }
   px::GridDependencyRelease();
 }

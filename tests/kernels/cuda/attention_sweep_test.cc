@@ -70,7 +70,7 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
       AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
       std::vector<double> want, want_lse;
       c.Reference(want, want_lse);
-      const int tiles = draw.Size(6), blocks = draw.Int(1, 9);
+      const int tiles = draw.Size(6), blocks = draw.Chance(3) ? draw.Int(30, 90) : draw.Int(1, 9);
       std::vector<px::bf16> bits;
       std::vector<float> lse_bits;
       UnderEveryPolicy(
@@ -143,6 +143,28 @@ TEST(CudaAttentionAnyShape, DraftTreesAreRight) {
           [&](const std::string& policy) { ExpectRight(c, want, want_lse, policy); });
     });
   });
+}
+
+/// With few groups a row is combined by several warps, with many by one; more than 32 partials come in several loads.
+TEST(CudaDecodeAttention, ARowsBitsDependOnNoGrid) {
+  constexpr int kDim = 96;
+  AttentionCase<px::bf16, kDim> c({.new_rows = {1, 3}, .lengths = {8500, 900}, .q_heads = 8}, 72);
+  std::vector<double> want, want_lse;
+  c.Reference(want, want_lse);
+  gpu::Stream stream;
+  c.Poison();
+  c.Prefill<true>(stream);
+  ASSERT_EQ(stream.Synchronize(), "");
+  const std::vector<px::bf16> bits = Copy(c.out);
+  const std::vector<float> lse = Copy(c.lse);
+  for (int blocks : {1, 5, 13, 100}) {
+    c.Poison();
+    c.Decode<true>(stream, 2, blocks);
+    ASSERT_EQ(stream.Synchronize(), "");
+    ExpectRight(c, want, want_lse, std::to_string(blocks) + " blocks");
+    EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << blocks << " blocks";
+    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << blocks << " blocks";
+  }
 }
 
 /// One captured launch serves every batch: lists, lengths and tables change in place, nothing is recorded again.
