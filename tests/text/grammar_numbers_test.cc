@@ -288,5 +288,35 @@ TEST(GrammarNumbers, MultiplesWithinARangeAreThoseOfDecimals) {
   EXPECT_GT(taken_ones, 500);
 }
 
+// The compiler reads a step by multiplying it by ten until nothing is left behind the point: 0.07 comes
+// to 7.000000000000001.
+TEST(GrammarNumbers, StepsThatProductsOfDoublesMissAreServedButForFew) {
+  const Model m = Load();
+  Texts refused;
+  for (int hundredths = 1; hundredths < 100; ++hundredths) {
+    const std::string step = StrCat(hundredths < 10 ? "0.0" : "0.", hundredths);
+    Texts multiples, others;
+    for (int k : {1, 3, 10, 77, 100, 1001}) {
+      for (int off : {0, 1}) {
+        const int value = hundredths * k + off;
+        std::string text = StrCat(value / 100, ".", value % 100 < 10 ? "0" : "", value % 100);
+        text.erase(text.find_last_not_of('0') + 1);
+        if (text.back() == '.') text.pop_back();
+        (value % hundredths == 0 ? multiples : others).push_back(text);
+      }
+    }
+    const json schema = {{"type", "number"}, {"multipleOf", json::parse(step)}};
+    Texts all = multiples;
+    all.insert(all.end(), others.begin(), others.end());
+    const auto taken = Taken(m, schema, all);
+    if (taken) {
+      EXPECT_EQ(*taken, multiples) << step;
+    } else {
+      refused.push_back(step);
+    }
+  }
+  EXPECT_EQ(refused, (Texts{"0.53", "0.57"})) << "no double comes to their digits";
+}
+
 }  // namespace
 }  // namespace baton

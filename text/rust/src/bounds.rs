@@ -202,7 +202,7 @@ fn split_step(members: &mut Map<String, Value>, others: &[&str]) {
     for places in 1..decimals.len() {
         let fewer = digits / gcd(digits, 10u64.pow((decimals.len() - places) as u32));
         let Ok(step) = format!("{fewer}e-{places}").parse::<f64>() else { continue };
-        if is_read_exactly(step) && !steps.contains(&step) {
+        if spelled(step).is_some() && !steps.contains(&step) {
             steps.push(step);
         }
     }
@@ -212,14 +212,42 @@ fn split_step(members: &mut Map<String, Value>, others: &[&str]) {
     }
 }
 
-/// Whether the compiler, which shifts a step's point by multiplying, comes to its digits.
-pub fn is_read_exactly(step: f64) -> bool {
-    let (mut value, mut places) = (step, 0);
+/// A double that the compiler, which shifts a step's point by multiplying, takes for the digits of `step`: this one, or
+/// one so near that no other digits are meant. None for some 7 of 100 steps of two decimals (0.53: the products 0.53,
+/// 5.3, 53 are rounded, and no double is rounded to 5.3).
+pub fn spelled(step: f64) -> Option<f64> {
+    let (mut above, mut below) = (step, step);
+    if is_read_as(step, step) {
+        return Some(step);
+    }
+    for _ in 0..NEAR {
+        (above, below) = (above.next_up(), below.next_down());
+        if let Some(near) = [above, below].into_iter().find(|&near| is_read_as(near, step)) {
+            return Some(near);
+        }
+    }
+    None
+}
+
+/// So many doubles above and below a step: rounding moves a product by no more.
+const NEAR: usize = 4;
+
+fn is_read_as(double: f64, step: f64) -> bool {
+    let (mut value, mut places) = (double, 0);
     while value.fract() != 0.0 && places < 20 {
         value *= 10.0;
         places += 1;
     }
     value <= f64::from(u32::MAX) && format!("{value}e-{places}").parse() == Ok(step)
+}
+
+/// The step of `members` in a double that the compiler reads as its digits. After everything else that reads it.
+pub fn spell_step(members: &mut Map<String, Value>) {
+    if let Some(step) = members.get_mut("multipleOf") {
+        if let Some(near) = step.as_f64().and_then(|value| spelled(value.abs())).filter(|_| step.is_f64()) {
+            *step = json!(near);
+        }
+    }
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

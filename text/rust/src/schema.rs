@@ -19,6 +19,7 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
         bounds::mend(members, next_to_zero);
     });
     check(&schema)?;
+    each_schema(&mut schema, &mut bounds::spell_step);
     Ok(schema)
 }
 
@@ -131,7 +132,7 @@ fn check_bound(value: &Value, inward: f64, path: &str) -> Outcome<()> {
 
 fn check_step(value: &Value, path: &str) -> Outcome<()> {
     match value {
-        Value::Number(n) if n.as_f64().is_some_and(|step| !bounds::is_read_exactly(step.abs())) => {
+        Value::Number(n) if n.as_f64().is_some_and(|step| bounds::spelled(step.abs()).is_none()) => {
             invalid(format!("the schema's {path} is {n}: the multiples of this number cannot be told exactly"))
         }
         Value::Number(_) => Ok(()),
