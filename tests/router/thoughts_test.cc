@@ -128,6 +128,7 @@ TEST_F(AfterThoughtsTest, EveryKindOfGrammarIsOfTheAnswer) {
        "\n# start\nanswer: /start/ \"\\\"start:\" // \"\nstart: answer thoughts | %json "
        "{\"const\":\"start\"}\nthoughts: WHITE\nWHITE: \"!\"",
        "start\"start:!", "start"},
+      {GrammarKind::kLark, "start: x %lark {\nstart: \"b}\" y{1,2}\ny: /[}]/  # }\n}\nx: \"a\"", "ab}}}", "ab}"},
       {GrammarKind::kLark, "start: x_\nx_: \"(\" start? \")\"", "(())", "(()"},
       {GrammarKind::kLark, "\nroot ::= answer__ \"/\" start\nanswer__ ::= [a-c]+\nstart ::= \"start\"\n", "ab/start",
        "/start"},

@@ -5,7 +5,7 @@ use crate::gbnf;
 use serde_json::Value;
 
 /// What holds for a whole grammar cannot be said in a part.
-const OF_THE_WHOLE: [&str; 4] = ["%ignore", "%llguidance", "%lark", "%override"];
+const OF_THE_WHOLE: [&str; 3] = ["%ignore", "%llguidance", "%override"];
 
 /// Lark for the rules of `text`, where `name` stands for the rule it begins with.
 pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
@@ -45,7 +45,11 @@ fn word_end(rest: &str, first: char) -> Outcome<usize> {
             if OF_THE_WHOLE.contains(&keyword) {
                 return invalid(format!("{keyword} holds for a whole grammar"));
             }
-            end + if matches!(keyword, "%json" | "%regex") { json_end(&rest[end..]) } else { 0 }
+            end + match keyword {
+                "%json" | "%regex" => json_end(&rest[end..]),
+                "%lark" => block_end(&rest[end..])?,
+                _ => 0,
+            }
         }
         _ => name_end(rest).max(first.len_utf8()),
     })
@@ -64,6 +68,22 @@ fn quoted_end(text: &str, quote: char) -> usize {
         escaped = c == '\\' && !escaped;
     }
     text.len()
+}
+
+/// Of a grammar in braces, whose rules have names of their own.
+fn block_end(text: &str) -> Outcome<usize> {
+    let (mut at, mut open) = (0, 0);
+    while let Some(first) = text[at..].chars().next() {
+        at += match first {
+            '{' | '}' | '%' => 1,
+            _ => word_end(&text[at..], first)?,
+        };
+        open += i32::from(first == '{') - i32::from(first == '}');
+        if first == '}' && open == 0 {
+            break;
+        }
+    }
+    Ok(at)
 }
 
 fn json_end(text: &str) -> usize {
