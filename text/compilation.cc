@@ -1,13 +1,12 @@
 #include "text/compilation.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "common/thread_priority.h"
 
 namespace baton {
 
@@ -22,8 +21,8 @@ Compilation::~Compilation() { thread_.join(); }
 void Compilation::Run() {
   {
     std::lock_guard lock(mutex_);
-    thread_id_ = static_cast<pid_t>(syscall(SYS_gettid));
-    if (lowered_) LowerPriority();
+    thread_id_ = ThisThread();
+    if (stands_back_) StandBack();
   }
   Result result = compiler_->Compile(grammar_.kind, grammar_.text);
   {
@@ -40,7 +39,7 @@ bool Compilation::Wait(TimePoint until) {
   std::unique_lock lock(mutex_);
   const auto done = [this] { return done_; };
   if (changed_.wait_until(lock, std::min(until, begun_ + kMoment), done)) return true;
-  if (!lowered_) LowerPriority();
+  if (!stands_back_) StandBack();
   return changed_.wait_until(lock, until, done);
 }
 
@@ -52,12 +51,14 @@ Duration Compilation::WorkedFor() {
                                               std::chrono::nanoseconds(worked.tv_nsec));
 }
 
-// Linux has a priority for each thread; a higher number is a lower one.
-void Compilation::LowerPriority() {
-  lowered_ = true;
-  if (thread_id_ == 0) return;
-  const auto thread = static_cast<id_t>(thread_id_);
-  if (getpriority(PRIO_PROCESS, thread) < kLowPriority) setpriority(PRIO_PROCESS, thread, kLowPriority);
+void Compilation::StandBack() {
+  stands_back_ = true;
+  if (thread_id_ != 0) baton::StandBack(thread_id_);
+}
+
+bool Compilation::TookLong() {
+  std::lock_guard lock(mutex_);
+  return stands_back_;
 }
 
 Compilation::Result Compilation::Take() {

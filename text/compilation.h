@@ -1,6 +1,6 @@
 // A grammar that is compiled beside everything else: on a thread of its own, which has the process's priority for a
-// moment, long enough for nearly every grammar, and a low one from then on. So a grammar that takes long delays no
-// neighbour's tokens, and whoever waits for it may give it up.
+// moment, long enough for nearly every grammar, and a low one from then on. So a grammar that takes long
+// delays no neighbour's tokens, and whoever waits for it may give it up.
 #pragma once
 
 #include <sys/types.h>
@@ -33,13 +33,14 @@ class Compilation {
   Duration WorkedFor();
   /// Once, when Wait was true.
   Result Take();
+  /// It took, or has taken by now, more than a moment, where somebody waited for it.
+  bool TookLong();
 
  private:
   static constexpr Duration kMoment = std::chrono::milliseconds(30);
-  static constexpr int kLowPriority = 5;  ///< nice: a quarter of a core where others want all of it
 
   void Run();
-  void LowerPriority();  ///< with the mutex
+  void StandBack();  ///< with the mutex
 
   const std::shared_ptr<const GrammarCompiler> compiler_;
   const Grammar grammar_;
@@ -47,8 +48,8 @@ class Compilation {
   const TimePoint begun_ = SteadyClock().Now();
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  pid_t thread_id_ = 0;   ///< 0: it has not begun, or its end is near
-  bool lowered_ = false;  ///< or to be, once it begins
+  pid_t thread_id_ = 0;       ///< 0: it has not begun, or its end is near
+  bool stands_back_ = false;  ///< or is to, once it begins
   bool done_ = false;
   Result result_{nullptr};
   std::thread thread_;  // last: it uses the above

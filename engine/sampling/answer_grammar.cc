@@ -1,9 +1,12 @@
 #include "engine/sampling/answer_grammar.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <bit>
 
 #include "common/status.h"
+#include "common/thread_priority.h"
 #include "text/compilation.h"
 
 namespace baton::engine {
@@ -22,6 +25,13 @@ class Stopwatch {
   const TimePoint begun_ = SteadyClock().Now();
 };
 
+/// What the calling thread has had of a core.
+Duration WorkedSoFar() {
+  timespec worked{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+  return std::chrono::seconds(worked.tv_sec) + std::chrono::nanoseconds(worked.tv_nsec);
+}
+
 }  // namespace
 
 AnswerGrammar::AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar,
@@ -30,7 +40,10 @@ AnswerGrammar::AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> g
   ++pool_.tally_.following;
 }
 
-AnswerGrammar::~AnswerGrammar() { --pool_.tally_.following; }
+AnswerGrammar::~AnswerGrammar() {
+  --pool_.tally_.following;
+  if (is_slow_) pool_.GiveBack(std::move(matcher_));
+}
 
 bool AnswerGrammar::MayBePlanned() const {
   std::lock_guard lock(mutex_);
@@ -50,46 +63,65 @@ absl::StatusOr<absl::Span<const uint32_t>> AnswerGrammar::Mask(std::chrono::stea
 }
 
 void AnswerGrammar::Advance(int32_t token) {
+  bool slow = false;
   {
     std::lock_guard lock(mutex_);
     to_take_.push_back(token);
     working_ = true;
+    slow = is_slow_;
+    if (slow) came_late_ = true;  // no step waits for it in vain
   }
-  pool_.Post(shared_from_this(), false);
+  if (slow) ++pool_.tally_.masks_late;
+  pool_.Post(shared_from_this(), slow ? GrammarPool::Takes::kSlow : GrammarPool::Takes::kGoingOn);
 }
 
-void AnswerGrammar::Work() {
+bool AnswerGrammar::Work(bool may_leave) {
+  absl::Status status = matcher_ ? absl::OkStatus() : Begin();
+  if (may_leave && cost_ > pool_.slow_from_) return false;
   std::vector<int32_t> tokens;
   {
     std::lock_guard lock(mutex_);
     tokens.swap(to_take_);
   }
-  absl::Status status = TakeAndMask(tokens);
+  if (status.ok()) status = TakeAndMask(tokens);
   bool late = false;
   {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
+    is_slow_ = cost_ > pool_.slow_from_ && !pool_.threads_.empty();
     working_ = false;
     late = std::exchange(came_late_, false);
   }
   ready_.notify_all();
   if (late) pool_.SayReady();
+  return true;
+}
+
+absl::Status AnswerGrammar::Begin() {
+  BATON_ASSIGN_OR_RETURN(matcher_, pool_.NewMatcher(*grammar_, cost_of_grammar_));
+  cost_ = *cost_of_grammar_;
+  mask_.resize((static_cast<size_t>(pool_.compiler_->vocab_size()) + 31) / 32);
+  return absl::OkStatus();
 }
 
 absl::Status AnswerGrammar::TakeAndMask(const std::vector<int32_t>& tokens) {
-  if (!matcher_) {
-    BATON_ASSIGN_OR_RETURN(matcher_, pool_.NewMatcher(*grammar_));
-    mask_.resize((static_cast<size_t>(pool_.compiler_->vocab_size()) + 31) / 32);
-  }
   const Stopwatch makes(pool_.tally_.mask_ns);
   ++pool_.tally_.masks;
   BATON_RETURN_IF_ERROR(matcher_->Consume(tokens));
-  return matcher_->Mask(absl::MakeSpan(mask_));
+  const Duration begun = WorkedSoFar();
+  const absl::Status status = matcher_->Mask(absl::MakeSpan(mask_));
+  cost_ = std::max(WorkedSoFar() - begun, cost_ - cost_ / 16);
+  *cost_of_grammar_ = cost_;
+  return status;
 }
 
-GrammarPool::GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads)
-    : compiler_(std::move(compiler)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, begins = i > 0 || threads == 1] { Run(begins); });
+GrammarPool::GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads, Duration slow)
+    : compiler_(std::move(compiler)), slow_from_(slow) {
+  for (int i = 0; i < threads; ++i) {
+    const Takes takes = i > 0 || threads == 1 ? Takes::kBeginningToo : Takes::kGoingOn;
+    threads_.emplace_back([this, takes] { Run(takes); });
+  }
+  for (int i = 0; i < (threads + 1) / 2; ++i) threads_.emplace_back([this] { Run(Takes::kSlow); });
 }
 
 GrammarPool::~GrammarPool() {
@@ -114,7 +146,7 @@ void GrammarPool::SayReady() {
 std::shared_ptr<AnswerGrammar> GrammarPool::Follow(std::shared_ptr<const Grammar> grammar,
                                                    std::vector<int32_t> output_so_far) {
   std::shared_ptr<AnswerGrammar> answer(new AnswerGrammar(*this, std::move(grammar), std::move(output_so_far)));
-  Post(answer, true);
+  Post(answer, Takes::kBeginningToo);
   return answer;
 }
 
@@ -126,24 +158,28 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Fork(const AnswerGrammar& of) {
     absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher = of.matcher_->Copy();
     if (!matcher.ok()) return nullptr;
     answer->matcher_ = *std::move(matcher);
+    answer->cost_of_grammar_ = of.cost_of_grammar_;
+    answer->cost_ = of.cost_;
   }
+  answer->is_slow_ = of.is_slow_;
   answer->mask_ = of.mask_;
   answer->status_ = of.status_;
   answer->working_ = answer->came_late_ = false;
   return answer;
 }
 
-void GrammarPool::Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins) {
+void GrammarPool::Post(const std::shared_ptr<AnswerGrammar>& answer, Takes by) {
   {
     std::lock_guard lock(mutex_);
-    (begins ? beginning_ : going_on_).push_back(answer);
+    (by == Takes::kSlow ? slow_ : by == Takes::kGoingOn ? going_on_ : beginning_).push_back(answer);
   }
-  wake_.notify_all();  // not every thread takes one that begins
+  wake_.notify_all();  // not every thread takes every one
 }
 
-std::shared_ptr<AnswerGrammar> GrammarPool::Next(bool begins) {
-  for (auto* waiting : {&beginning_, &going_on_}) {
-    if (waiting == &beginning_ && !begins) continue;
+std::shared_ptr<AnswerGrammar> GrammarPool::Next(Takes takes) {
+  for (auto* waiting : {&slow_, &beginning_, &going_on_}) {
+    if ((waiting == &slow_) != (takes == Takes::kSlow)) continue;
+    if (waiting == &beginning_ && takes != Takes::kBeginningToo) continue;
     while (!waiting->empty()) {
       std::shared_ptr<AnswerGrammar> answer = waiting->front().lock();
       waiting->pop_front();
@@ -153,37 +189,63 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Next(bool begins) {
   return nullptr;
 }
 
+bool GrammarPool::HasWork(Takes takes) const {
+  if (takes == Takes::kSlow) return !slow_.empty() || !given_back_.empty();
+  return !going_on_.empty() || (takes == Takes::kBeginningToo && !beginning_.empty());
+}
+
+void GrammarPool::GiveBack(std::unique_ptr<GrammarMatcher> matcher) {
+  {
+    std::lock_guard lock(mutex_);
+    given_back_.push_back(std::move(matcher));
+  }
+  wake_.notify_all();
+}
+
 int GrammarPool::Turn(int most) {
   for (int done = 0; done < most; ++done) {
     std::unique_lock lock(mutex_);
-    const std::shared_ptr<AnswerGrammar> answer = Next(true);
+    const std::shared_ptr<AnswerGrammar> answer = Next(Takes::kBeginningToo);
     lock.unlock();
     if (!answer) return done;
-    answer->Work();
+    answer->Work(/*may_leave=*/false);
   }
   return most;
 }
 
-void GrammarPool::Run(bool begins) {
+void GrammarPool::Run(Takes takes) {
+  const bool slow = takes == Takes::kSlow;
+  if (slow) StandBack(ThisThread());
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [&] { return ends_ || !going_on_.empty() || (begins && !beginning_.empty()); });
+    wake_.wait(lock, [&] { return ends_ || HasWork(takes); });
     if (ends_) return;
-    std::shared_ptr<AnswerGrammar> answer = Next(begins);
-    if (!answer) continue;
+    std::shared_ptr<AnswerGrammar> answer = Next(takes);
+    std::vector<std::unique_ptr<GrammarMatcher>> given_back;
+    if (slow) given_back.swap(given_back_);
     lock.unlock();
-    answer->Work();
+    given_back.clear();
+    if (!answer) {
+      lock.lock();
+      continue;
+    }
+    if (!answer->Work(/*may_leave=*/!slow)) {
+      Post(answer, Takes::kSlow);
+    } else if (slow) {
+      ++tally_.masks_slow;
+    }
     answer.reset();
     lock.lock();
   }
 }
 
 // Where there are no threads it is compiled on the caller's.
-absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::Compile(const Grammar& grammar) {
+absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::Compile(const Grammar& grammar, bool& took_long) {
   const Stopwatch compiles(tally_.compile_ns);
   if (threads_.empty()) return compiler_->Compile(grammar.kind, grammar.text);
   Compilation compilation(compiler_, grammar);
   compilation.Wait(TimePoint::max());
+  took_long = compilation.TookLong();
   return compilation.Take();
 }
 
@@ -196,12 +258,14 @@ GrammarPoolCounts GrammarPool::counts() const {
           .compile_time = time(tally_.compile_ns),
           .masks = tally_.masks,
           .masks_late = tally_.masks_late,
+          .masks_slow = tally_.masks_slow,
           .mask_time = time(tally_.mask_ns),
           .wait_time = time(tally_.wait_ns)};
 }
 
-absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Grammar& grammar) {
-  std::shared_ptr<Compiled> compiled;
+absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Grammar& grammar,
+                                                                        std::shared_ptr<std::atomic<Duration>>& cost) {
+  std::shared_ptr<Compiled> compiled, oldest;  // which ends outside of the lock
   {
     std::lock_guard lock(mutex_);
     const Key key(grammar.kind, grammar.text);
@@ -212,7 +276,7 @@ absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Gr
     }
     compiled = kept;
     if (order_.size() > kKept) {
-      compiled_.erase(order_.front());
+      oldest = std::move(compiled_.extract(order_.front()).mapped());
       order_.pop_front();
     }
   }
@@ -220,10 +284,14 @@ absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Gr
   if (std::exchange(compiled->done, true)) {
     ++tally_.known;
   } else {
-    compiled->matcher = Compile(grammar);
+    bool took_long = false;
+    compiled->matcher = Compile(grammar, took_long);
     ++(compiled->matcher.ok() ? tally_.compiled : tally_.refused);
+    // Its first mask may be as costly: it is made where that harms nobody.
+    compiled->cost = std::make_shared<std::atomic<Duration>>(took_long ? slow_from_ + Duration(1) : Duration());
   }
   BATON_RETURN_IF_ERROR(compiled->matcher.status());
+  cost = compiled->cost;
   return (*compiled->matcher)->Copy();
 }
 

@@ -1,6 +1,7 @@
 // Which tokens a grammar lets come next, worked out on threads of its own beside the steps: the mask of a token is made
 // while the model computes the logits that it is for. Where a mask takes long its sequence sits out steps; no step
-// waits for it longer than a moment.
+// waits for it longer than a moment. The masks of an answer whose masks have been costly are made on a thread of low
+// priority: others' steps have the cores.
 #pragma once
 
 #include <atomic>
@@ -44,20 +45,24 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  private:
   friend class GrammarPool;
   AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
-  /// On a thread of the pool.
-  void Work();
+  /// On a thread of the pool. False: not done, it is for those of slow answers; only where `may_leave`.
+  bool Work(bool may_leave);
+  absl::Status Begin();
   absl::Status TakeAndMask(const std::vector<int32_t>& tokens);
 
   GrammarPool& pool_;
   const std::shared_ptr<const Grammar> grammar_;
-  std::unique_ptr<GrammarMatcher> matcher_;  ///< the working thread's
-  std::vector<uint32_t> mask_;               ///< who works writes it, else it may be read
+  std::unique_ptr<GrammarMatcher> matcher_;                 ///< the working thread's
+  std::vector<uint32_t> mask_;                              ///< who works writes it, else it may be read
+  std::shared_ptr<std::atomic<Duration>> cost_of_grammar_;  ///< as cost_, of the answer to it that came last
+  Duration cost_{};  ///< the working thread's: time of a core for the costliest mask of late
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable ready_;
   std::vector<int32_t> to_take_;
   bool working_ = true;
-  bool came_late_ = true;  ///< or never yet
+  bool came_late_ = true;  ///< or never yet, or it is known that it will
+  bool is_slow_ = false;
   absl::Status status_;
 };
 
@@ -67,6 +72,7 @@ struct GrammarPoolCounts {
   int64_t compiled = 0, known = 0, refused = 0;  ///< grammars of answers that began: new; compiled before; of no use
   Duration compile_time{};
   int64_t masks = 0, masks_late = 0;  ///< made; not there when a step wanted them, so that a sequence sat out
+  int64_t masks_slow = 0;             ///< of these made where slow answers' are
   Duration mask_time{}, wait_time{};  ///< in which they were made, and in which steps waited for them
 };
 
@@ -74,8 +80,11 @@ struct GrammarPoolCounts {
 class GrammarPool {
  public:
   /// `threads` 0: work is done in Turn, and nobody waits for it (simulators). Of several threads the first compiles
-  /// nothing, so that answers go on beside a grammar that takes long to compile.
-  GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads);
+  /// nothing, so that answers go on beside a grammar that takes long to compile. Half as many more, at least one, are
+  /// for slow answers.
+  /// `slow`: an answer is that whose masks take more of a core.
+  GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads,
+              Duration slow = std::chrono::milliseconds(2));
   /// Work that has not begun is dropped.
   ~GrammarPool();
 
@@ -97,33 +106,44 @@ class GrammarPool {
   friend class AnswerGrammar;
   /// GrammarPoolCounts, where each thread adds its own.
   struct Tally {
-    std::atomic<int64_t> following{0}, compiled{0}, known{0}, refused{0}, masks{0}, masks_late{0};
+    std::atomic<int64_t> following{0}, compiled{0}, known{0}, refused{0}, masks{0}, masks_late{0}, masks_slow{0};
     std::atomic<int64_t> compile_ns{0}, mask_ns{0}, wait_ns{0};
   };
   struct Compiled {
     std::mutex mutex;  // guards what follows: the second who wants it waits for the first
     bool done = false;
     absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher{nullptr};
+    std::shared_ptr<std::atomic<Duration>> cost;
   };
+  /// What a thread takes: answers that go on, of these and those that begin the latter first, slow ones alone.
+  enum class Takes { kGoingOn, kBeginningToo, kSlow };
   using Key = std::pair<GrammarKind, std::string>;
   static constexpr size_t kKept = 64;  ///< compiled grammars, some MB each at most
 
-  void Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins);
-  absl::StatusOr<std::unique_ptr<GrammarMatcher>> Compile(const Grammar& grammar);
-  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar);
-  /// The next answer that waits, null when none does. `begins`: also of those that begin, and these first.
-  std::shared_ptr<AnswerGrammar> Next(bool begins);
-  void Run(bool begins);
+  void Post(const std::shared_ptr<AnswerGrammar>& answer, Takes by);
+  /// `took_long`: longer than nearly every grammar.
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> Compile(const Grammar& grammar, bool& took_long);
+  /// `cost`: of the answers to this grammar, see AnswerGrammar.
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar,
+                                                             std::shared_ptr<std::atomic<Duration>>& cost);
+  /// The next answer that waits, null when none does.
+  std::shared_ptr<AnswerGrammar> Next(Takes takes);
+  bool HasWork(Takes takes) const;
+  /// What it has found out, some ten thousand pieces of memory, is given back where nobody waits.
+  void GiveBack(std::unique_ptr<GrammarMatcher> matcher);
+  void Run(Takes takes);
 
   void SayReady();
 
   const std::shared_ptr<const GrammarCompiler> compiler_;
+  const Duration slow_from_;
   Tally tally_;
   std::mutex ready_mutex_;  // guards what follows, and is held while it is called
   std::function<void()> on_ready_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
-  std::deque<std::weak_ptr<AnswerGrammar>> going_on_, beginning_;
+  std::deque<std::weak_ptr<AnswerGrammar>> going_on_, beginning_, slow_;
+  std::vector<std::unique_ptr<GrammarMatcher>> given_back_;
   bool ends_ = false;
   std::map<Key, std::shared_ptr<Compiled>> compiled_;
   std::deque<Key> order_;  ///< of compiled_, oldest first

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "common/str_cat.h"
+#include "common/thread_priority.h"
 #include "engine/sampling/answer_grammar.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/step/fake_tokenizer.h"
@@ -283,6 +284,50 @@ TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {
   EXPECT_GE(counts.masks, 20 * 21 + 10 * 17);
   EXPECT_GT(counts.compile_time, Duration());
   EXPECT_GT(counts.mask_time, Duration());
+}
+
+// The masks of an answer of so many tokens; and of each for which its sequence sat out, whether it was made where a
+// core has nothing else to do. `sits_out`: how many these are.
+std::vector<uint32_t> MasksOf(GrammarPool& pool, int tokens, size_t sits_out, std::vector<bool>& stands_back) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  pool.OnReady([&] {
+    std::lock_guard lock(mutex);
+    stands_back.push_back(StandsBack());
+    changed.notify_all();
+  });
+  const auto answer =
+      pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b)+c"}), std::vector<int32_t>());
+  std::vector<uint32_t> masks;
+  for (int token = 0; token < tokens; ++token) {
+    const auto mask = answer->Mask(std::chrono::steady_clock::time_point::max());
+    EXPECT_TRUE(mask.ok()) << mask.status();
+    masks.push_back(mask.value()[0]);
+    if (token + 1 < tokens) answer->Advance(token % 2);
+  }
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return stands_back.size() >= sits_out; });
+  }
+  pool.OnReady({});
+  return masks;
+}
+
+TEST_F(GrammarAnswers, WhoseMasksAreCostlyHaveThemMadeByOneThatStandsBack) {
+  GrammarPool quick(compiler_, 2, std::chrono::hours(1)), slow(compiler_, 2, Duration());
+  std::vector<bool> back;
+  const std::vector<uint32_t> masks = MasksOf(quick, 30, 1, back);
+  EXPECT_EQ(back, std::vector<bool>{false}) << "the first comes when it comes, the others were waited for";
+  EXPECT_EQ(quick.counts().masks_slow, 0);
+  back.clear();
+  EXPECT_EQ(MasksOf(slow, 30, 30, back), masks) << "who makes them changes nothing";
+  std::vector<bool> all_but_the_first(30, true);
+  all_but_the_first[0] = false;
+  EXPECT_EQ(back, all_but_the_first) << "what one costs is known when it is there";
+  EXPECT_EQ(slow.counts().masks_late, 29) << "no step waits for one";
+  back.clear();
+  MasksOf(slow, 1, 1, back);
+  EXPECT_EQ(back, std::vector<bool>{true}) << "of a grammar that is known to be costly the first, too";
 }
 
 }  // namespace
