@@ -44,6 +44,8 @@ class FormatWriter {
 
  private:
   MaybeError WriteJsonSchema(Element format, const std::string& path, Part& out);
+  MaybeError WriteXmlParameters(Element format, const std::string& path, Part& out);
+  MaybeError WriteXmlValue(Element schema, const std::string& path, Element root, std::string& out);
   MaybeError WriteAnyText(Element format, const std::string& path, const Behind& behind, Part& out);
   MaybeError WriteElements(Element format, const std::string& path, bool all, const Behind& behind, Part& out);
   MaybeError WriteRepeated(Element format, std::string_view type, const std::string& path, Part& out);

@@ -177,6 +177,8 @@ MaybeError FormatWriter::Write(Element format, const std::string& path, const Be
     if (!rules.ok())
       return BadRequest(StrCat("`", path, ".grammar`: ", rules.status().message(), "."), StrCat(path, ".grammar"));
     out = {Define("rule", StrCat("%lark {\n", *rules, "\n}")), false};
+  } else if (type == "qwen_xml_parameter") {
+    error = WriteXmlParameters(format, path, out);
   } else if (type == "json_schema") {
     error = WriteJsonSchema(format, path, out);
   } else if (type == "optional" || type == "plus" || type == "star" || type == "repeat") {

@@ -85,18 +85,6 @@ TEST_F(StructuralTag, EveryFormatTakesTheTextsOfItsLanguage) {
       {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(R"(,"stop_after_first":true)"), R"(,"end":"]"})"),
        {"[a]", "[a<f=a>1</f>]"},
        {"[<f=a>1</f>b]"}},
-      // A trigger within the end of what is around.
-      {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(""), R"(,"end":["<fin>","a<f]","<f"]})"),
-       {"[<fin>", "[<f=a>1</f> <fin>", "[x a<f]", "[<f", "[<f=b>x/f<f"},
-       {"[", "[<f]", "[a<fin", "[<f=a>1</f>", "[<f=c>"}},
-      {R"({"type":"grammar","grammar":"root ::= pair (\",\" pair)*\npair ::= [a-z]+ \"=\" [0-9]+"})",
-       {"a=1", "ab=12,c=3"},
-       {"a", "a=1,", "A=1"}},
-      {StrCat(
-           R"({"type":"sequence","elements":[{"type":"grammar","grammar":"start: A rule_1?\nA: \"{\"\nrule_1: /[x}]/"},)",
-           R"({"type":"tag","begin":"<","content":{"type":"grammar","grammar":"root ::= [ab]*"},"end":">"}]})"),
-       {"{<>", "{x<ab>", "{}<b>"},
-       {"x<>", "{<c>", "{x"}},
       {StrCat(R"({"type":"tags_with_separator","separator":", ","tags":)", kTwoTags, "}"),
        {"", "<f=a>1</f>", "<f=a>1</f>, <f=b>ab/f, <f=b>c/f"},
        {"<f=a>1</f>, ", " ", "<f=a>1</f><f=a>1</f>"}},
@@ -111,6 +99,51 @@ TEST_F(StructuralTag, EveryFormatTakesTheTextsOfItsLanguage) {
     for (const std::string& text : taken) EXPECT_TRUE(Takes(format, text)) << format << "\n" << text;
     for (const std::string& text : refused) EXPECT_FALSE(Takes(format, text)) << format << "\n" << text;
   }
+}
+
+TEST_F(StructuralTag, TriggersWithinTheEndOfTheTagAroundThemAndGrammars) {
+  const Case cases[] = {
+      {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(""), R"(,"end":["<fin>","a<f]","<f"]})"),
+       {"[<fin>", "[<f=a>1</f> <fin>", "[x a<f]", "[<f", "[<f=b>x/f<f"},
+       {"[", "[<f]", "[a<fin", "[<f=a>1</f>", "[<f=c>"}},
+      {R"({"type":"grammar","grammar":"root ::= pair (\",\" pair)*\npair ::= [a-z]+ \"=\" [0-9]+"})",
+       {"a=1", "ab=12,c=3"},
+       {"a", "a=1,", "A=1"}},
+      {StrCat(
+           R"({"type":"sequence","elements":[{"type":"grammar","grammar":"start: A rule_1?\nA: \"{\"\nrule_1: /[x}]/"},)",
+           R"({"type":"tag","begin":"<","content":{"type":"grammar","grammar":"root ::= [ab]*"},"end":">"}]})"),
+       {"{<>", "{x<ab>", "{}<b>"},
+       {"x<>", "{<c>", "{x"}},
+  };
+  for (const auto& [format, taken, refused] : cases) {
+    for (const std::string& text : taken) EXPECT_TRUE(Takes(format, text)) << format << "\n" << text;
+    for (const std::string& text : refused) EXPECT_FALSE(Takes(format, text)) << format << "\n" << text;
+  }
+}
+
+TEST_F(StructuralTag, ParametersAsQwenWritesThemHaveTextsAsTheyAre) {
+  const std::string call =
+      R"({"type":"tag","begin":"<function=f>","content":{"type":"qwen_xml_parameter","json_schema":{
+    "type":"object","required":["name","age"],"$defs":{"Age":{"type":"integer","minimum":0}},"properties":{
+      "name":{"type":"string","description":"who"},"kind":{"enum":["a","b<"]},"note":{"type":"string","maxLength":3},
+      "age":{"$ref":"#/$defs/Age"},"tags":{"type":"array","items":{"enum":["x"]}},"maybe":{"anyOf":[{"type":"string"},{"type":"null"}]}
+    }}},"end":"</function>"})";
+  const auto fits = [&](const std::string& inside) {
+    return Takes(call, StrCat("<function=f>", inside, "</function>"));
+  };
+  EXPECT_TRUE(fits("<parameter=name>Bob</parameter><parameter=age>100</parameter>"));
+  EXPECT_TRUE(fits("\n<parameter=name>\nBob <\"b\">\n</parameter>\n<parameter=age>\n7\n</parameter>\n"));
+  EXPECT_TRUE(
+      fits("<parameter=name></parameter><parameter=kind>b<</parameter><parameter=note>abc</parameter><parameter=age>1</"
+           "parameter><parameter=tags>[\"x\"]</parameter><parameter=maybe>null or so</parameter>"));
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter>")) << "an age must be there";
+  EXPECT_FALSE(fits("<parameter=age>1</parameter><parameter=name>Bob</parameter>")) << "the schema's order";
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter><parameter=age>-1</parameter>"));
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter><parameter=age>x</parameter>"));
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter><parameter=kind>c</parameter><parameter=age>1</parameter>"));
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter><parameter=note>abcd</parameter><parameter=age>1</parameter>"));
+  EXPECT_FALSE(fits("<parameter=name>Bob</parameter><parameter=age>1</parameter><parameter=more>1</parameter>"));
+  EXPECT_TRUE(Takes(R"({"type":"qwen_xml_parameter","json_schema":{"properties":{}}})", "")) << "no parameters";
 }
 
 TEST_F(StructuralTag, TagsInTagsAreServedAsDeepAsABodyMayBe) {
@@ -129,7 +162,13 @@ TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
       {"1", path, "object"},
       {"{}", path + ".type", "string"},
       {R"({"type":"xml"})", path + ".type", "\"xml\""},
-      {R"({"type":"qwen_xml_parameter","json_schema":{}})", path + ".type", "qwen_xml_parameter"},
+      {R"({"type":"qwen_xml_parameter","json_schema":true})", path + ".json_schema", "object"},
+      {R"({"type":"qwen_xml_parameter","json_schema":{"anyOf":[]}})", path + ".json_schema.anyOf", "keyword"},
+      {R"({"type":"qwen_xml_parameter","json_schema":{"required":["a"]}})", path + ".json_schema.required", "names"},
+      {R"({"type":"qwen_xml_parameter","json_schema":{"properties":{"a":{"type":"string","pattern":"x"}}}})",
+       path + ".json_schema.properties.a.pattern", "keyword"},
+      {R"({"type":"qwen_xml_parameter","json_schema":{"properties":{"a":{"items":{"$ref":"#"}}}}})",
+       path + ".json_schema.properties.a", "reference #"},
       {R"({"type":"grammar"})", path + ".grammar", "string"},
       {R"({"type":"grammar","grammar":"root ::= x"})", path + ".grammar", "`x` is used and not defined"},
       {R"({"type":"grammar","grammar":"%ignore / /\nstart: \"a\""})", path + ".grammar", "%ignore"},
