@@ -148,8 +148,8 @@ int64_t TicketDesk::OwnedBlocks(int32_t group) const {
 
 void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   Writer writer;
-  if (!hello.protocol.Shares(KvProtocol()))
-    writer.why_not = StrCat("KV protocol ", Text(hello.protocol), ", here ", Text(KvProtocol()));
+  if (!hello.protocol.Shares(facts_.kv_protocol))
+    writer.why_not = StrCat("KV protocol ", Text(hello.protocol), ", here ", Text(facts_.kv_protocol));
   if (hello.model_digest != facts_.model_digest) {
     writer.why_not = StrCat("model digest ", hello.model_digest, ", here ", facts_.model_digest);
   }

@@ -28,6 +28,7 @@ struct DeskFacts {
   std::string incarnation, model_digest;
   std::string kv_digest = kKvDigestName;
   std::string numerics_id{};  ///< a writer with another one keeps Promise B only
+  ProtocolVersions kv_protocol = KvProtocol();
   decode::HandoffOptions handoff;
 };
 

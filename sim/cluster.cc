@@ -98,12 +98,19 @@ std::string Cluster::Held() const {
   return held;
 }
 
+/// A worker that prefills is not proven, and waits, where no worker that decodes speaks its KV protocol.
+bool Cluster::MayTake(const WorkerNode& worker) const {
+  return worker.role() != v1::WORKER_ROLE_PREFILL || std::ranges::any_of(workers_, [&worker](const auto& one) {
+           return one->role() == v1::WORKER_ROLE_DECODE && one->kv_protocol().Shares(worker.kv_protocol());
+         });
+}
+
 std::string Cluster::Shunned() const {
   std::string shunned;
   for (const auto& router : routers_) {
     for (const auto& worker : workers_) {
       const std::optional<router::LinkView> view = router->ViewOf(*worker);
-      if (view && !view->takes_requests())
+      if (view && !view->takes_requests() && MayTake(*worker))
         shunned += StrCat(" ", worker->name(), " is ", router::LinkStateName(view->shown_state()), ": ",
                           view->shown_detail(), ";");
     }
@@ -119,6 +126,8 @@ WireCounters Cluster::wires() const {
     sum.again += one.again;
     sum.prefills += one.prefills;
     sum.sessions += one.sessions;
+    sum.canaries += one.canaries;
+    sum.failed_canaries += one.failed_canaries;
   }
   return sum;
 }

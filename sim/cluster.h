@@ -52,12 +52,14 @@ class Cluster {
   std::string FailedFlips() const { return disturber_->FailedFlips(); }
   TimePoint flips_over_by() const { return disturber_->flips_over_by(); }
   int flips_done() const { return disturber_->flips_done(); }
-  /// Workers that a router gives no requests, and why; empty: none.
+  /// Workers that a router gives no requests though it could, and why; empty: none.
   std::string Shunned() const;
   int deaths() const { return disturber_->deaths(); }
   int completed() const;
 
  private:
+  bool MayTake(const WorkerNode& worker) const;
+
   const ClusterScenario scenario_;
   Timeline time_;
   const TimePoint begin_;

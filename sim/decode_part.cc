@@ -15,12 +15,13 @@ worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
 }
 
 decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation,
-                               const std::string& numerics_id) {
+                               const std::string& numerics_id, const ProtocolVersions& kv_protocol) {
   decode_worker::DeskFacts facts{.side = worker::SideOf(layout),
                                  .piece_tokens = scenario.piece_tokens,
                                  .incarnation = incarnation,
                                  .model_digest = "m",
-                                 .numerics_id = numerics_id};
+                                 .numerics_id = numerics_id,
+                                 .kv_protocol = kv_protocol};
   facts.handoff.ring_slots = {scenario.landing_slots};
   facts.handoff.max_reserved_tokens =
       scenario.max_reserved_tokens > 0 ? scenario.max_reserved_tokens : 10 * scenario.max_model_len;
@@ -42,7 +43,8 @@ DecodePart::DecodePart(WorkerNode& node, engine::SteppedEngine& engine)
                      OnLanded(memory, peer, place);
                    }))
                    .value()),
-      facts_(Facts(node.plant().scenario, engine.memory().layout(), node.incarnation(), node.numerics_id())),
+      facts_(Facts(node.plant().scenario, engine.memory().layout(), node.incarnation(), node.numerics_id(),
+                   node.kv_protocol())),
       desk_(facts_, *this, loop_, node.plant().time) {
   policy_.desk = &desk_;
 }

@@ -56,6 +56,10 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   /// `wake`: a step may be planned after it.
   void ToDesk(std::function<void()> work, bool wake = true);
   void OnHello(WriterId writer, LaneHello hello) override {
+    if (!hello.protocol.Shares(facts_.kv_protocol)) {
+      node_.plant().Break(StrCat(node_.name(), ", KV protocol ", Text(facts_.kv_protocol), ": ", hello.incarnation,
+                                 " was sent to it, which speaks ", Text(hello.protocol)));
+    }
     ToDesk([this, writer, hello] { desk_.OnHello(writer, hello); }, /*wake=*/false);
   }
   void OnLane(WriterId writer, ToDecode message) override {

@@ -38,6 +38,7 @@ void Disturber::DisturbWorker(WorkerNode& worker) {
   }
   if (time_.Chance(s.stop / 10)) Stop(worker, Pause());
   if (time_.Chance(s.flip / 10)) Flip(worker);
+  if (s.upgrade > 0 && time_.Chance(s.upgrade / 10)) return Upgrade(worker);
   if (time_.Chance(s.die / 10)) {
     Die(worker, false);
   } else if (time_.Chance(s.vanish / 10)) {
@@ -74,6 +75,14 @@ void Disturber::Die(WorkerNode& worker, bool with_machine) {
     if (plant_.scenario.roles_change() && !AnotherDecodes(worker)) worker.BeginAs(v1::WORKER_ROLE_DECODE);
     worker.Start();
   });
+}
+
+void Disturber::Upgrade(WorkerNode& worker) {
+  const uint32_t old = KvProtocol().max;
+  const bool apart = plant_.scenario.seed % 2 == 0;
+  const bool is_old = worker.kv_protocol() == KvProtocol();
+  worker.Upgrade(is_old ? ProtocolVersions{apart ? old + 1 : old, old + 1} : KvProtocol());
+  Die(worker, false);
 }
 
 void Disturber::ComeBack(Process& process, Duration after) {

@@ -48,6 +48,8 @@ class Disturber {
   bool AnotherDecodes(const WorkerNode& worker) const;
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
+  /// It comes back as the other release.
+  void Upgrade(WorkerNode& worker);
   void ComeBack(Process& process, Duration after);
   WorkerNode& AnyWorker() { return *workers_[time_.Below(workers_.size())]; }
   RouterProcess& AnyRouter() { return *routers_[time_.Below(routers_.size())]; }

@@ -81,11 +81,25 @@ RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& con
       budget(config.retry_budget, 3, admission) {
   io.emplace_back(router, router.time_);
   io.emplace_back(router, router.time_);
-  fleet = router::Fleet::Create(config, {home, home}, router.time_, [&router, this](const std::string& address) {
-            return router.MakeWire(*this, address);
-          }).value();
+  fleet = router::Fleet::Create(
+              config, {home, home}, router.time_,
+              [&router, this](const std::string& address) { return router.MakeWire(*this, address); },
+              router.Canaries(home, fleet))
+              .value();
   services = std::make_unique<router::CallServices>(
       router::CallServices{config, router.text(), router.time_, *fleet, admission, budget, SimMetrics()});
+}
+
+/// As router/server.cc does.
+router::CanarySender RouterProcess::Canaries(SimEventLoop& home, const std::unique_ptr<router::Fleet>& fleet) {
+  if (!plant_.scenario.canaries) return nullptr;
+  return [this, &home, &fleet](const router::CanaryLegs& legs, std::function<void(const absl::Status&)> done) {
+    return router::CanaryRequest::Start(*fleet, home, time_, legs,
+                                        [this, done = std::move(done)](const absl::Status& s) {
+                                          ++(s.ok() ? counters_.canaries : counters_.failed_canaries);
+                                          done(s);
+                                        });
+  };
 }
 
 std::unique_ptr<router::WorkerWire> RouterProcess::MakeWire(Life& life, const std::string& address) {

@@ -13,6 +13,7 @@
 #include "router/admission/admission.h"
 #include "router/fleet/fleet.h"
 #include "router/metrics/router_metrics.h"
+#include "router/request/canary_request.h"
 #include "router/request/request_driver.h"
 #include "router/request/retry_budget.h"
 #include "sim/client.h"
@@ -89,6 +90,7 @@ class RouterProcess final : public Process {
   void OnDeath() override;
   void Begin(SimEventLoop& executor, const router::TokenizedRequest& generation,
              const std::shared_ptr<ClientView>& view);
+  router::CanarySender Canaries(SimEventLoop& home, const std::unique_ptr<router::Fleet>& fleet);
   std::unique_ptr<router::WorkerWire> MakeWire(Life& life, const std::string& address);
   Cable* CableTo(const WorkerNode& worker);
 

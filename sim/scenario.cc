@@ -213,6 +213,14 @@ void DrawChange(ClusterScenario& s, Dice& dice) {
   if (dice.OneOf(3)) s.flip_patience_ms = dice.Pick(20, 2000);
 }
 
+/// Two releases side by side, whose KV protocols share no version in every second seed.
+void DrawUpgrades(ClusterScenario& s, Dice& dice) {
+  s.canaries = true;
+  if (s.one_fault != OneFault::kNone) return;
+  s.upgrade = dice.Rate(0.8);
+  s.flip /= 2;
+}
+
 ClusterScenario Unchanged(uint64_t seed);
 
 }  // namespace
@@ -221,6 +229,7 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   ClusterScenario s = Unchanged(seed);
   Dice dice(~seed);
   if (seed >= kSeedsOfChange) DrawChange(s, dice);
+  if (seed >= kSeedsOfUpgrades) DrawUpgrades(s, dice);
   return s;
 }
 
@@ -310,6 +319,8 @@ std::string ClusterScenario::Text() const {
             {"change roles", flip},
             {"cannot", flip_fails},
             {"patience ms", flip_patience_ms},
+            {"upgrade", upgrade},
+            {"canaries", canaries ? 1 : 0},
             {"router stop", router_stop},
             {"router die", router_die},
             {"router vanish", router_vanish},

@@ -13,6 +13,9 @@ inline constexpr uint64_t kSeedsWithGrammars = 1'000'000;
 /// And from here on workers change: their roles while requests run.
 inline constexpr uint64_t kSeedsOfChange = 2'000'000;
 
+/// And from here on, as often as that, to another release; and workers are proven by canaries.
+inline constexpr uint64_t kSeedsOfUpgrades = 4'000'000;
+
 /// How often each message is harmed.
 struct MessageFaults {
   double drop = 0, duplicate = 0, delay = 0, reorder = 0, truncate = 0, corrupt = 0;
@@ -65,6 +68,8 @@ struct ClusterScenario {
   double flip = 0;           ///< operators change its role, one at a time
   double flip_fails = 0;     ///< share of those whose new role cannot be made
   int flip_patience_ms = 0;  ///< for what runs there to end; 0: as long as it takes
+  double upgrade = 0;        ///< its process ends and comes back as one of the other release
+  bool canaries = false;     ///< a worker takes requests when one has gone through it
   double router_stop = 0, router_die = 0, router_vanish = 0;
   int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
   double leave = 0;         ///< share of clients that leave

@@ -17,6 +17,7 @@ namespace baton::sim {
 struct WireCounters {
   int migrations = 0, prefills = 0, sessions = 0;
   int again = 0;  ///< legs of a second or later attempt or epoch
+  int canaries = 0, failed_canaries = 0;
 };
 
 class SimWire final : public router::WorkerWire {

@@ -223,7 +223,7 @@ void WorkerNode::ReportLoad() {
 v1::HandshakeReply WorkerNode::Describe() const {
   v1::HandshakeReply reply;
   EncodeVersions(WorkerProtocol(), *reply.mutable_protocol());
-  EncodeVersions(KvProtocol(), *reply.mutable_kv_protocol());
+  EncodeVersions(kv_protocol_, *reply.mutable_kv_protocol());
   reply.set_worker_id(name_);
   reply.set_incarnation(incarnation());
   reply.set_role(role());

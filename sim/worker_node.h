@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/protocol_versions.h"
 #include "kvtransfer/transports/transports.h"
 #include "proto/worker.pb.h"
 #include "router/router_config.h"
@@ -56,6 +57,10 @@ class WorkerNode : public Process {
   const std::string& name() const { return name_; }
   bool odd() const { return odd_; }
   std::string numerics_id() const { return odd_ ? "n1" : "n0"; }
+  /// Of this life.
+  const ProtocolVersions& kv_protocol() const { return kv_protocol_; }
+  /// The release of its next processes.
+  void Upgrade(const ProtocolVersions& kv_protocol) { next_kv_protocol_ = kv_protocol; }
   virtual v1::WorkerRole role() const = 0;
   /// It was told to, and has not answered.
   virtual bool changes_role() const { return false; }
@@ -151,6 +156,7 @@ class WorkerNode : public Process {
   virtual std::string LandingAddress() const { return {}; }
   void OnDeath() override {
     changes_ = 0;
+    kv_protocol_ = next_kv_protocol_;
     quiet_ = nullptr;
     engine_ = nullptr;
     loop_ = nullptr;
@@ -176,6 +182,7 @@ class WorkerNode : public Process {
 
   const std::string name_;
   const bool odd_;
+  ProtocolVersions kv_protocol_ = KvProtocol(), next_kv_protocol_ = KvProtocol();
   engine::SteppedEngine* engine_ = nullptr;  ///< of this life
   Loop* loop_ = nullptr;                     ///< of its role; null: nothing is handed over, or not now
   worker::EventHub* hub_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "router/request/canary_request.h"
 #include "tests/sim/oracle.h"
 
 namespace baton::sim {
@@ -22,6 +23,8 @@ constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
 constexpr Duration kGreetedIn = milliseconds(100), kGreetingEndsIn = milliseconds(5500);
 /// A worker takes requests when its process is there.
 constexpr Duration kTakenIn = seconds(15);
+/// And when a canary has gone through it, the next of which may be that far away and end with no answer.
+constexpr Duration kProvenIn = router::CanaryBook::kPauseMax + router::CanaryRequest::kMostTime;
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 /// Tokens of a client's longest answer.
@@ -66,7 +69,8 @@ std::string CheckedCluster::CheckChanges() {
   if (!cluster_.OpenFlips().empty()) return StrCat("a change of a role never ends:", cluster_.OpenFlips());
   if (scenario_.one_fault == OneFault::kFlip && !cluster_.FailedFlips().empty())
     return StrCat("nothing else happened, and a change of a role failed:", cluster_.FailedFlips());
-  run(std::max(cluster_.now(), cluster_.faults_over_at()) + kTakenIn, [this] { return cluster_.Shunned().empty(); });
+  const Duration taken_in = kTakenIn + (scenario_.canaries ? kProvenIn : Duration::zero());
+  run(std::max(cluster_.now(), cluster_.faults_over_at()) + taken_in, [this] { return cluster_.Shunned().empty(); });
   return cluster_.Shunned().empty() ? cluster_.broken() : StrCat("gets no requests:", cluster_.Shunned());
 }
 

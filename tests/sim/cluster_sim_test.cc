@@ -128,6 +128,27 @@ TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
   EXPECT_GT(done, 100) << "else little was seen";
 }
 
+/// Workers change their roles, and their releases: who shares no KV protocol is never paired. Canaries prove them.
+TEST(ClusterSim, NoSeedOfUpgradesBreaksAPromise) {
+  SetLogLevel("error");
+  int64_t deaths = 0, flips = 0, prefills = 0, canaries = 0, failed_canaries = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_UPGRADE_SEEDS", 100);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfUpgrades + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfUpgrades + seed
+                           << " cluster_sim_test";
+    const WireCounters wires = checked.cluster().wires();
+    deaths += checked.cluster().deaths(), flips += checked.cluster().flips_done(), prefills += wires.prefills;
+    canaries += wires.canaries, failed_canaries += wires.failed_canaries;
+  }
+  std::cout << deaths << " deaths, " << flips << " changes of roles, " << prefills << " prefill legs, " << canaries
+            << " canaries answered and " << failed_canaries << " not\n";
+  for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
+}
+
 /// Answers come to where no token is allowed, at their first token or later, and all else happens.
 TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   SetLogLevel("error");
