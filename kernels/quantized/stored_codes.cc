@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/float8.h"
 #include "common/half.h"
+#include "common/in_parts.h"
 
 namespace baton::kernels {
 namespace {
@@ -18,7 +19,8 @@ T Load(const uint8_t* at) {
   return value;
 }
 
-constexpr int64_t kNarrowGroup = 32;  // of inputs that are sorted by group and cut anywhere
+constexpr int64_t kNarrowGroup = 32;        // of inputs that are sorted by group and cut anywhere
+constexpr int64_t kWorthAThread = 1 << 18;  // codes
 
 }  // namespace
 
@@ -114,28 +116,33 @@ QuantizedWeight StoredCodes::Take(int64_t first_row, int64_t rows, int64_t first
   w.inputs = layout.inputs;
   w.x_columns = layout.inputs.empty() ? 0 : static_cast<int>(columns);
   w.codes.resize(static_cast<size_t>(rows * width));
+  w.scales.resize(static_cast<size_t>(rows * metas));
+  w.zeros.resize(w.scales.size());
   std::vector<int64_t> groups_taken;
   for (int64_t m = 0; m < metas; ++m) {  // an input's place in a group is never the first one when it is none
     const int64_t at = m * layout.group, column = w.inputs.empty() ? at : w.inputs[static_cast<size_t>(at)];
     groups_taken.push_back(GroupOf(first_column + column));
   }
-  std::vector<uint8_t> row(static_cast<size_t>(columns));
-  for (int64_t r = 0; r < rows; ++r) {
-    codes.ReadRow(first_row + r, first_column, columns, row.data());
-    uint8_t* const to = w.codes.data() + r * width;
-    if (w.inputs.empty()) {
-      std::ranges::copy(row, to);
-    } else {
-      for (int64_t i = 0; i < width; ++i) {
-        const int32_t column = w.inputs[static_cast<size_t>(i)];
-        to[i] = column < 0 ? uint8_t{0} : row[static_cast<size_t>(column)];
+  InParts(rows, std::min(LoadThreads(), rows * width / kWorthAThread), [&](int64_t first, int64_t end) {
+    std::vector<uint8_t> row(static_cast<size_t>(columns));
+    for (int64_t r = first; r < end; ++r) {
+      codes.ReadRow(first_row + r, first_column, columns, row.data());
+      uint8_t* const to = w.codes.data() + r * width;
+      if (w.inputs.empty()) {
+        std::ranges::copy(row, to);
+      } else {
+        for (int64_t i = 0; i < width; ++i) {
+          const int32_t column = w.inputs[static_cast<size_t>(i)];
+          to[i] = column < 0 ? uint8_t{0} : row[static_cast<size_t>(column)];
+        }
+      }
+      auto meta = static_cast<size_t>(r * metas);
+      for (const int64_t g : groups_taken) {
+        w.scales[meta] = Scale(first_row + r, g);
+        w.zeros[meta++] = static_cast<uint16_t>(Zero(first_row + r, g));
       }
     }
-    for (const int64_t g : groups_taken) {
-      w.scales.push_back(Scale(first_row + r, g));
-      w.zeros.push_back(static_cast<uint16_t>(Zero(first_row + r, g)));
-    }
-  }
+  });
   return w;
 }
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/half.h"
+#include "common/in_parts.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {
@@ -61,15 +61,10 @@ absl::StatusOr<kernels::QuantizedWeight> WeightSource::ReadCodes(const WeightPar
 
 void WeightSource::Read(const WeightPart& part, DType type, void* out, int threads) const {
   constexpr int64_t kWorthAThread = 1 << 18;  // elements
-  const int64_t pieces = std::clamp<int64_t>(part.elements() / kWorthAThread, 1, std::max(threads, 1));
   const int64_t row_bytes = part.columns * static_cast<int64_t>(DTypeBytes(type));
-  auto read = [&](int64_t piece) {
-    const int64_t first = part.rows * piece / pieces, end = part.rows * (piece + 1) / pieces;
+  InParts(part.rows, std::min<int64_t>(threads, part.elements() / kWorthAThread), [&](int64_t first, int64_t end) {
     ReadPart(part, first, end - first, type, static_cast<char*>(out) + first * row_bytes);
-  };
-  std::vector<std::jthread> others;
-  for (int64_t piece = 1; piece < pieces; ++piece) others.emplace_back(read, piece);
-  read(0);
+  });
 }
 
 std::string ShapeText(absl::Span<const int64_t> shape) { return StrCat("[", absl::StrJoin(shape, ", "), "]"); }

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #include "common/check.h"
+#include "common/in_parts.h"
 #include "common/status.h"
 
 namespace baton::cuda {
@@ -35,18 +34,10 @@ void Fill(const kernels::Tensor& weight, int64_t first, int64_t count, px::bf16*
 
 /// The same by several threads, when there is enough to do.
 void FillTogether(const kernels::Tensor& weight, int64_t first, int64_t count, px::bf16* to, int64_t row_stride) {
-  constexpr int64_t kMostThreads = 8, kElementsPerThread = int64_t{1} << 19;
-  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t threads =
-      std::clamp<int64_t>(count * row_stride / kElementsPerThread, 1, std::min(kMostThreads, cores));
-  const auto part = [&](int64_t t) {
-    const int64_t begin = count * t / threads, end = count * (t + 1) / threads;
+  constexpr int64_t kWorthAThread = 1 << 19;  // elements
+  InParts(count, std::min(LoadThreads(), count * row_stride / kWorthAThread), [&](int64_t begin, int64_t end) {
     Fill(weight, first + begin, end - begin, to + begin * row_stride, row_stride);
-  };
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t) others.emplace_back(part, t);
-  part(0);
-  for (std::thread& thread : others) thread.join();
+  });
 }
 
 }  // namespace
@@ -57,7 +48,7 @@ absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int
   for (int64_t first = 0; first < weight.rows();) {
     Half& half = *halves_[next_++ % halves_.size()];
     const std::string error = half.copied.Synchronize();
-    if (!error.empty()) return absl::InternalError(error);
+    if (!error.empty()) return absl::InternalError(StrCat("the GPU failed while weights were loaded: ", error));
     const auto count = std::min(weight.rows() - first, static_cast<int64_t>(half.memory.bytes() / row_bytes));
     auto* rows = static_cast<px::bf16*>(half.memory.data());
     FillTogether(weight, first, count, rows, row_stride);

@@ -1,9 +1,11 @@
 // Weights in codes re-laid out for gemm_quant.cuh, once at load.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "common/in_parts.h"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/quantized/weight.h"
 
@@ -35,17 +37,11 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
   }
 }
 
-}  // namespace quant_internal
-
-inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
-  kernels::CheckQuantized(w);
-  const int blocks = (w.n + 15) / 16, groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
-  QuantLayout out;
-  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * QuantWords(FormatOf(w)), px::U128{});
-  out.meta.assign(static_cast<size_t>(blocks) * rows * 8, QuantMeta{});
-  for (int col = 0; col < w.n; ++col) {
-    for (int k = 0; k < w.k; ++k)
-      quant_internal::PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
+/// Outputs [first, end), of which no block of 16 is another call's.
+inline void PlaceOutputs(const QuantizedWeight& w, int first, int end, QuantLayout& out) {
+  const int groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
+  for (int col = first; col < end; ++col) {
+    for (int k = 0; k < w.k; ++k) PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
     for (int g = 0; g < groups; ++g) {
       QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * rows + g) * 8 + col % 8];
       const float scale = w.scales[static_cast<size_t>(col) * groups + g];
@@ -59,6 +55,22 @@ inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
       meta.zeros |= static_cast<uint32_t>(px::FloatToBf16Bits(zero)) << shift;
     }
   }
+}
+
+}  // namespace quant_internal
+
+inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
+  constexpr int64_t kWorthAThread = 1 << 18;  // codes
+  kernels::CheckQuantized(w);
+  const int blocks = (w.n + 15) / 16;
+  QuantLayout out;
+  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * QuantWords(FormatOf(w)), px::U128{});
+  out.meta.assign(static_cast<size_t>(blocks) * QuantGroups(w.k, w.group) * 8, QuantMeta{});
+  InParts(blocks, std::min(LoadThreads(), static_cast<int64_t>(w.codes.size()) / kWorthAThread),
+          [&](int64_t first, int64_t end) {
+            quant_internal::PlaceOutputs(w, static_cast<int>(first) * 16, std::min(static_cast<int>(end) * 16, w.n),
+                                         out);
+          });
   return out;
 }
 
