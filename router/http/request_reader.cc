@@ -46,8 +46,9 @@ HttpRequest HeadOf(const http::request<http::string_body>& in) {
   return out;
 }
 
-HttpRequest ToRequest(http::request<http::string_body>&& in) {
-  HttpRequest out = HeadOf(in);
+/// `head`: as it was before the body, where trailers may have changed `in` since.
+HttpRequest ToRequest(http::request<http::string_body>&& in, std::optional<HttpRequest> head) {
+  HttpRequest out = head ? *std::move(head) : HeadOf(in);
   out.body = std::move(in.body());
   return out;
 }
@@ -101,14 +102,19 @@ bool TakesRest(const Parser& parser, const HttpServer::Options& options) {
 }
 
 // Reads until the request is whole, or its body is not wanted. One that is here already costs no turn of the loop and
-// no timer.
-asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const HttpServer::Options& options) {
+// no timer. `head`: of a request in chunks, whose trailers say nothing of it.
+asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const HttpServer::Options& options,
+                                  std::optional<HttpRequest>& head) {
   error_code error;
   bool armed = false, continued = false, asked = false;
-  parser.eager(true);
   while (true) {
     if (c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
     if (error == http::error::need_more) error = {};
+    if (!error && parser.is_header_done() && !parser.eager()) {  // until now it stops behind the header
+      parser.eager(true);
+      if (parser.chunked()) head = HeadOf(parser.get());
+      if (!parser.is_done() && c.buffer.size() > 0) continue;
+    }
     if (error || parser.is_done()) break;
     if (parser.is_header_done() && !std::exchange(asked, true) && !TakesRest(parser, options)) break;
     if (parser.is_header_done()) MakeRoom(parser);
@@ -165,7 +171,8 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
   std::optional<HttpRefusal> refusal;
-  if (const error_code error = co_await Parse(c, parser, options)) {
+  std::optional<HttpRequest> head;
+  if (const error_code error = co_await Parse(c, parser, options, head)) {
     refusal = RefusalOf(c, error, options);
     if (!refusal) co_return IncomingHttp();
   } else {
@@ -177,7 +184,7 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
   ReadHttpRequest out{
       {}, request.keep_alive() && !unread, request.version() >= 11, request.method() == http::verb::head, unread};
   if (unread) request.body().clear();
-  out.request = ToRequest(std::move(request));
+  out.request = ToRequest(std::move(request), std::move(head));
   co_return out;
 }
 

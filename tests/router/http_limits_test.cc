@@ -39,6 +39,8 @@ class HttpLimits : public testing::Test {
             exchange->StartStream(200, {}, "text/event-stream");
             return exchange->Write(std::string(64 << 20, 'x'));
           }
+          if (request.path == "/key")
+            return exchange->Respond(HttpResponse{200, {}, "text/plain", std::string(request.Header("X-Key"))});
           exchange->Respond(HttpResponse{
               200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
         });
@@ -165,6 +167,17 @@ TEST_F(HttpLimits, ThereIsOneWayOfFramingABody) {
     HttpConnection c(port_);
     c.Send(head + chunk);
     EXPECT_EQ(c.Receive().status, status) << head;
+  }
+}
+
+TEST_F(HttpLimits, TrailersSayNothingOfTheRequest) {
+  Start();
+  for (const size_t piece : {1, 1000}) {
+    HttpConnection c(port_);
+    std::string text = "POST /key HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    text += "3\r\nabc\r\n0\r\nX-Key: right\r\n\r\n";
+    for (size_t at = 0; at < text.size(); at += piece) c.Send(text.substr(at, piece));
+    EXPECT_EQ(c.Receive().body, "");
   }
 }
 
