@@ -47,6 +47,8 @@ class PackedLinear {
   virtual int64_t out_features() const = 0;  ///< N
   virtual int64_t in_features() const = 0;   ///< K
   virtual size_t bytes() const = 0;          ///< device memory it holds
+  /// Whether Linear makes x e4m3 first (QuantizedWeight::rounding).
+  virtual bool rounds_inputs() const { return false; }
 };
 
 /// The weights [N, K] of a layer's experts packed for this device, with their optional biases. As PackedLinear.
@@ -298,9 +300,12 @@ class Ops {
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) = 0;
 
   /// Packs a group-quantized weight and bias [N] f32 (may be null) for Linear and its fused forms: the bits of Pack
-  /// over DequantizedBf16(weight). Here: exactly that; a device with kernels for it keeps the codes.
+  /// over DequantizedBf16(weight). Here: exactly that; a device with kernels for it keeps the codes. Where the weight
+  /// says so (QuantizedWeight::rounding) x becomes e4m3 first, group by group, and scales multiply sums of products of
+  /// codes, in f32; a device without such products multiplies what the codes stand for, in its own type.
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                                       const float* bias) {
+    BATON_CHECK(!weight.rounding, "this device rounds no inputs to e4m3");
     std::vector<uint16_t> rows = DequantizedBf16(weight);
     return Pack(Tensor(rows.data(), DType::kBF16, {weight.n, weight.in_features()}), bias);
   }

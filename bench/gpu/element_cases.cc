@@ -90,6 +90,28 @@ KernelCase GatherCase(int rows, int n) {
       [=](size_t i) { return double{px::ToFloat(x[static_cast<size_t>(picked[i / n]) * n + i % n])}; });
 }
 
+/// x as e4m3, in the order of weights in codes, by each token's largest input of a group. k a multiple of 128.
+KernelCase RoundInputsCase(int rows, int k, int group) {
+  auto x = RandomValues<bf16>(static_cast<size_t>(rows) * k, 13);
+  auto dx = Shared(x);
+  auto codes = Shared<px::e4m3>(x.size());
+  auto scales = Shared<float>(static_cast<size_t>(k / group) * rows);
+  return Elements<px::e4m3>(
+      "round_inputs", Shape(rows, k) + " g" + std::to_string(group), 3.0 * rows * k + 4.0 * rows * k / group,
+      2.0 * rows * k, codes,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchRoundInputs(stream, {dx->data(), codes->data(), scales->data(), k, rows, rows, k, group, 0.0f});
+      },
+      [=](size_t i) {
+        const size_t in16 = i % 16 / 4 * 2 + i % 4 / 2 * 8 + i % 2, at = i / 16 * 16 + in16;
+        const size_t first = at / static_cast<size_t>(group) * static_cast<size_t>(group);
+        float largest = 0.0f;
+        for (size_t j = first; j < first + static_cast<size_t>(group); ++j)
+          largest = std::max(largest, std::abs(px::ToFloat(x[j])));
+        return double{px::ToFloat(x[at]) / kernels::ScaleOfInputs(largest)};
+      });
+}
+
 /// Inputs in the order of a quantized weight's: a permutation, filled up with zeros.
 KernelCase GatherColumnsCase(int rows, int n) {
   auto x = RandomValues<bf16>(static_cast<size_t>(rows) * n, 12);
@@ -341,6 +363,8 @@ std::vector<CaseMaker> ElementCases(const Sizes& s) {
           {"add_rows", [=] { return AddCase(s(4096, 2), s(4096, 520)); }},
           {"gather_rows", [=] { return GatherCase(rows, hidden); }},
           {"gather_columns", [=] { return GatherColumnsCase(s(2048, 3), s(4096, 520)); }},
+          {"round_inputs", [=] { return RoundInputsCase(s(2048, 3), s(4096, 640), 128); }},
+          {"round_inputs", [=] { return RoundInputsCase(s(2048, 3), s(4096, 1024), s(4096, 1024)); }},
           {"peer_sum", [=] { return PeerSumCase(s(8, 2), s(4096, 520)); }},
           {"soft_cap", [=] { return SoftCapCase(s(256, 2), s(128256, 300)); }},
           {"copy_blocks", [=] { return CopyCase(s(256, 2), s(16384, 1024)); }},

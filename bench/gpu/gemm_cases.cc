@@ -16,15 +16,15 @@ std::string ShapeName(int m, int n, int k) {
   return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
 }
 
-/// Sampled outputs against weight(row, column) in double.
-template <typename Weight>
-std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, const std::vector<bf16>& x, int m, int n,
-                          int k, Weight weight) {
+/// Sampled outputs against input(row, i) · weight(column, i) in double.
+template <typename Input, typename Weight>
+std::string CheckSums(gpu::Stream& stream, const DeviceArray<bf16>& out, int m, int n, int k, Input input,
+                      Weight weight) {
   for (int sample = 0; sample < 40; ++sample) {
     const int row = static_cast<int>((sample * 7919L) % m), col = static_cast<int>((sample * 104729L + 11) % n);
     double want = 0, size = 0;
     for (int i = 0; i < k; ++i) {
-      const double product = static_cast<double>(px::ToFloat(x[static_cast<size_t>(row) * k + i])) * weight(col, i);
+      const double product = static_cast<double>(input(row, i)) * weight(col, i);
       want += product;
       size += std::abs(product);
     }
@@ -33,6 +33,12 @@ std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, con
       return wrong;
   }
   return {};
+}
+template <typename Weight>
+std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, const std::vector<bf16>& x, int m, int n,
+                          int k, Weight weight) {
+  return CheckSums(
+      stream, out, m, n, k, [&](int row, int i) { return px::ToFloat(x[static_cast<size_t>(row) * k + i]); }, weight);
 }
 
 /// `wgmma`: the form for sm_90; the time of its tensor maps is the host's.
@@ -93,6 +99,41 @@ KernelCase QuantCase(int m, int n, int k, int group, bool expanded = false, bool
           weights * weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
+/// e4m3 with e4m3: of x what round_inputs.cuh leaves, once.
+KernelCase E4m3Case(int m, int n, int k, int group) {
+  const auto weight = RandomCodes(WeightFormat::kE4m3, n, k, group, 0.5f);
+  auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 5));
+  auto rounded = std::make_shared<std::vector<float>>();
+  for (const bf16 value : *x) rounded->push_back(px::ToFloat(value));
+  const kernels::InputRounding how{kernels::InputRounding::Kind::kByToken, 0.0f};
+  for (int r = 0; r < m; ++r) {
+    float* const row = rounded->data() + static_cast<size_t>(r) * k;
+    kernels::RoundInputs(how, row, k, group, row);
+  }
+  const auto layout = cuda::LayOutQuantized(*weight);
+  auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
+  auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
+  const int padded = (m + cuda::kE4m3PadM - 1) / cuda::kE4m3PadM * cuda::kE4m3PadM;
+  auto dx = std::make_shared<DeviceArray<bf16>>(*x),
+       out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  auto codes = std::make_shared<DeviceArray<px::e4m3>>(static_cast<size_t>(m) * cuda::RoundedPitch(k));
+  auto scales = std::make_shared<DeviceArray<float>>(static_cast<size_t>(k / group) * padded);
+  auto launch = [=](gpu::Stream& stream) {
+    cuda::LaunchE4m3Gemm(stream, cuda::E4m3GemmParams<bf16>{codes->data(), scales->data(), words->data(), meta->data(),
+                                                            nullptr, out->data(), padded, n, m, n, k, group});
+  };
+  auto check = [=](gpu::Stream& stream) {
+    cuda::LaunchRoundInputs(stream, {dx->data(), codes->data(), scales->data(), k, padded, m, k, group, 0.0f});
+    launch(stream);
+    return CheckSums(
+        stream, *out, m, n, k, [&](int row, int i) { return (*rounded)[static_cast<size_t>(row) * k + i]; },
+        [&](int col, int i) { return ValueOf(*weight, col, i); });
+  };
+  const double weights = static_cast<double>(n) * k;
+  return {ShapeName(m, n, k) + GroupName(k, group), weights + weights / group * 4 + 1.0 * m * k + 2.0 * m * n,
+          2.0 * m * weights, launch, check};
+}
+
 }  // namespace
 
 std::vector<CaseMaker> GemmCases(const Sizes& s) {
@@ -113,6 +154,8 @@ std::vector<CaseMaker> GemmCases(const Sizes& s) {
   for (int m : s.tiny ? std::vector<int>{20} : std::vector<int>{32, 2048})
     for (const int group : {128, k})
       cases.push_back({"gemm_fp8a16", [=] { return QuantCase<WeightFormat::kE4m3>(m, n, k, group); }});
+  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 16, 64, 256, 2048, 4096})
+    for (const int group : {128, k}) cases.push_back({"gemm_fp8a8", [=] { return E4m3Case(m, n, k, group); }});
   for (const bool wgmma : {false, true})
     cases.push_back({wgmma ? "gemm_fp8_to_bf16_wgmma" : "gemm_fp8_to_bf16",
                      [=] { return QuantCase<WeightFormat::kE4m3>(s(2048, 130), n, k, 128, true, wgmma); }});

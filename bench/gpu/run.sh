@@ -131,6 +131,7 @@ sanitized() {
     echo "$tool cuda_gemv_test *Bits*"
     echo "$tool cuda_gemm_test *EveryTile*"
     echo "$tool cuda_gemm_quant_test *Equals*"
+    echo "$tool cuda_gemm_e4m3_test *Equals*"
     echo "$tool cuda_gemm_grouped_test *Combines*:*BitsOfItsExperts*"
     echo "$tool cuda_kv_handoff_test *EveryElement*"
   done

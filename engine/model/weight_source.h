@@ -42,6 +42,7 @@ struct CodeFormat {
   kernels::CodeKind kind = kernels::CodeKind::kInteger;
   int bits = 0;
   kernels::StoredCodes::Layout layout;
+  kernels::InputRounding rounding;
   bool operator==(const CodeFormat&) const = default;
   /// Inputs that are kept of `columns`: those that fill up groups are among them.
   int64_t Inputs(int64_t columns) const {

@@ -76,16 +76,22 @@ DType LinearType(const WeightSource& source, const std::vector<WeightPart>& part
   return alike ? type : compute;
 }
 
-// The codes that a packed layer keeps: on a device, where all of its parts have them in one format and with
-// their inputs in one order. An embedding table is looked up as floats, as its copy
-// that serves as the head is.
+// The codes that a packed layer is given in: on a device, or where they say what becomes of inputs, if all of its parts
+// have them in one format and with their inputs in one order. Parts share their inputs, so also one scale of these:
+// the largest. An embedding table is looked up as floats, as its copy that serves as the head is.
 std::optional<CodeFormat> CodesKept(const WeightSource& source, const std::vector<WeightPart>& parts,
                                     const kernels::OpsTraits& traits) {
-  if (!traits.device_panels || parts[0].rule.weight == Weight::kEmbedding) return std::nullopt;
-  std::optional<CodeFormat> format = source.Codes(parts[0]);
-  if (!format) return std::nullopt;
-  const bool alike = std::ranges::all_of(parts, [&](const WeightPart& part) { return source.Codes(part) == format; });
-  return alike ? std::move(format) : std::nullopt;
+  if (parts[0].rule.weight == Weight::kEmbedding) return std::nullopt;
+  std::optional<CodeFormat> all = source.Codes(parts[0]);
+  if (!all || (!traits.device_panels && !all->rounding)) return std::nullopt;
+  for (const WeightPart& part : parts) {
+    std::optional<CodeFormat> one = source.Codes(part);
+    if (!one) return std::nullopt;
+    const float scale = std::max(one->rounding.scale, all->rounding.scale);
+    one->rounding.scale = all->rounding.scale = scale;
+    if (one != all) return std::nullopt;
+  }
+  return all;
 }
 
 // Norms lie one behind another, each from a 64-byte line on.
@@ -111,7 +117,8 @@ class WeightLoader {
   absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(const std::vector<WeightPart>& parts,
                                                        const std::vector<WeightPart>& biases);
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackFloats(const std::vector<WeightPart>& parts, const float* bias);
-  absl::StatusOr<std::unique_ptr<PackedLinear>> PackCodes(const std::vector<WeightPart>& parts, const float* bias);
+  absl::StatusOr<std::unique_ptr<PackedLinear>> PackCodes(const CodeFormat& format,
+                                                          const std::vector<WeightPart>& parts, const float* bias);
   // A layer that is summed over ranks. Its bias belongs to the first leaf of all.
   absl::StatusOr<Linears> Leaves(Weight weight, int layer, bool has_bias, Weight bias);
   // Queues a vector; UploadNorms sets the pointer.
@@ -156,8 +163,9 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   }
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
   const float* const added = bias.empty() ? nullptr : bias.data();
+  const std::optional<CodeFormat> codes = CodesKept(source_, parts, ops_.traits());
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedLinear> packed,
-                         CodesKept(source_, parts, ops_.traits()) ? PackCodes(parts, added) : PackFloats(parts, added));
+                         codes ? PackCodes(*codes, parts, added) : PackFloats(parts, added));
   KindOf(parts[0].rule.weight, out_.bytes) += static_cast<int64_t>(packed->bytes());
   for (const WeightPart& part : parts) Advance(part);
   return packed;
@@ -176,7 +184,8 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackFloats(const std
   return ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias);
 }
 
-absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackCodes(const std::vector<WeightPart>& parts,
+absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackCodes(const CodeFormat& format,
+                                                                      const std::vector<WeightPart>& parts,
                                                                       const float* bias) {
   kernels::QuantizedWeight whole;
   for (const WeightPart& part : parts) {
@@ -190,6 +199,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackCodes(const std:
     whole.scales.insert(whole.scales.end(), codes.scales.begin(), codes.scales.end());
     whole.zeros.insert(whole.zeros.end(), codes.zeros.begin(), codes.zeros.end());
   }
+  whole.rounding = format.rounding;
   return ops_.PackQuantized(whole, bias);
 }
 
@@ -306,7 +316,8 @@ class WeightPlanner {
   void Linear(const std::vector<WeightPart>& parts, bool bias) {
     const int64_t rows = RowsOf(parts), columns = parts[0].columns;
     int64_t& kind = KindOf(parts[0].rule.weight, out_.device);
-    if (const std::optional<CodeFormat> codes = CodesKept(source_, parts, traits_)) {
+    const std::optional<CodeFormat> codes = CodesKept(source_, parts, traits_);
+    if (codes && traits_.device_panels) {
       const int64_t inputs = codes->Inputs(columns);
       kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, bias);
       if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
@@ -314,7 +325,7 @@ class WeightPlanner {
     }
     const DType type = LinearType(source_, parts, traits_.compute);
     kind += kernels::PackedBytes(traits_, rows, columns, type, bias);
-    Scratch(rows * columns * BytesOf(type));
+    Scratch(rows * columns * (BytesOf(type) + (codes ? 2 : 0)));  // a part's codes and all of them in bytes
   }
   void Leaves(Weight weight, int layer, bool bias) {
     for (int leaf = 0; leaf < place_.leaves(); ++leaf) {

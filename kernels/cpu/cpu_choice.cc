@@ -50,8 +50,8 @@ const Bf16Table* ChooseBf16Table(const std::string& isa) {
 }
 
 std::string KernelVersion(const OpsTraits& traits) {
-  if (traits.compute != DType::kBF16) return "cpu-4";
-  return ChooseBf16Table(traits.isa) != nullptr ? "cpu-5" : StrCat("cpu-2/onednn-", OneDnnVersion());
+  if (traits.compute != DType::kBF16) return "cpu-6";
+  return ChooseBf16Table(traits.isa) != nullptr ? "cpu-7" : StrCat("cpu-3/onednn-", OneDnnVersion());
 }
 
 // f32 or bf16, as asked for or as the machine does best, with the name of what decides the bits.

@@ -18,6 +18,7 @@
 #include "kernels/cpu/packed_panels.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/rope_table.h"
+#include "kernels/cpu/rounded_linear.h"
 #include "kernels/cpu/sampler.h"
 
 namespace baton::kernels {
@@ -69,6 +70,8 @@ class CpuOps final : public Ops {
     if (traits_.compute == DType::kBF16) return Bf16Slices::Make(weight, bias, kernels_, bf16_products_, pool_);
     return PackedPanels::Make(weight, bias, pool_);
   }
+  absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
+                                                              const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) override {
     return CpuExperts::Make(*this, weights, biases);
   }
@@ -128,6 +131,7 @@ class CpuOps final : public Ops {
   RopeTable rope_;
   Bf16Products bf16_products_;
   AlignedVector<uint16_t> bf16_rows_;  // what Linear reads
+  AlignedVector<char> rounded_rows_;   // what Linear reads of a weight that rounds its inputs
   std::vector<char> expert_rows_;      // what one expert reads
   std::vector<RowPlace> places_;       // of the step's rows
   std::vector<RowPiece> pieces_;       // of the step's rows, as attention cuts them
@@ -197,7 +201,24 @@ void CpuOps::Add(const Tensor& x, const Tensor& residual) {
   });
 }
 
+absl::StatusOr<std::unique_ptr<PackedLinear>> CpuOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
+  if (!weight.rounding) return Ops::PackQuantized(weight, bias);
+  std::unique_ptr<PackedLinear> inner;
+  if (traits_.compute == DType::kBF16) {
+    std::vector<uint16_t> rows = DequantizedBf16(weight);
+    BATON_ASSIGN_OR_RETURN(inner, Pack(Tensor(rows.data(), DType::kBF16, {weight.n, weight.k}), bias));
+  } else {
+    std::vector<float> rows = DequantizedF32(weight);
+    BATON_ASSIGN_OR_RETURN(inner, Pack(Tensor(rows.data(), DType::kF32, {weight.n, weight.k}), bias));
+  }
+  return std::make_unique<RoundedLinear>(std::move(inner), weight.rounding, weight.group);
+}
+
 void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
+  if (weight.rounds_inputs()) {
+    const auto& rounded = static_cast<const RoundedLinear&>(weight);
+    return Linear(rounded.Round(x, pool_, rounded_rows_), rounded.inner(), out);
+  }
   if (bf16_ != nullptr) return static_cast<const Bf16Panels&>(weight).Run(x, out, *bf16_, pool_, bf16_rows_);
   if (traits_.compute == DType::kBF16) {
     return static_cast<const Bf16Slices&>(weight).Run(x, out, kernels_, pool_, bf16_rows_);

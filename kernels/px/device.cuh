@@ -162,6 +162,7 @@ PX_DEVICE void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 PX_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 PX_DEVICE float Mul(float a, float b) { return __fmul_rn(a, b); }
 PX_DEVICE float Add(float a, float b) { return __fadd_rn(a, b); }
+PX_DEVICE float Div(float a, float b) { return __fdiv_rn(a, b); }
 PX_DEVICE float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

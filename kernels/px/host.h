@@ -152,6 +152,7 @@ void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Wh
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 inline float Mul(float a, float b) { return a * b; }
 inline float Add(float a, float b) { return a + b; }
+inline float Div(float a, float b) { return a / b; }
 inline float Exp2(float x) { return std::exp2(x); }          ///< ex2.approx
 inline float Log2(float x) { return std::log2(x); }          ///< lg2.approx
 inline float Rcp(float x) { return 1.0f / x; }               ///< rcp.approx

@@ -113,6 +113,7 @@ QuantizedWeight StoredCodes::Take(int64_t first_row, int64_t rows, int64_t first
   const int64_t metas = width / layout.group;
   QuantizedWeight w{codes.bits, static_cast<int>(rows), static_cast<int>(width), layout.group, {}, {}, {}};
   w.kind = kind;
+  w.rounding = rounding;
   w.inputs = layout.inputs;
   w.x_columns = layout.inputs.empty() ? 0 : static_cast<int>(columns);
   w.codes.resize(static_cast<size_t>(rows * width));

@@ -39,6 +39,7 @@ struct StoredCodes {
   DType scale_type = DType::kF16;
   int64_t scale_outputs = 1;                                ///< neighbours that share their scales
   int64_t scale_output_stride = 0, scale_group_stride = 0;  ///< elements
+  InputRounding rounding;                                   ///< e4m3: what a device makes of x; ReadRow does not ask
   const uint8_t* group_of_input = nullptr;                  ///< [k] i32 in 0 … groups − 1, not aligned; null: k / group
 
   int64_t groups() const { return group >= k ? 1 : k / group; }

@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/float8.h"
 #include "common/half.h"
+#include "kernels/quantized/input_rounding.h"
 
 namespace baton::kernels {
 
@@ -25,6 +26,7 @@ struct QuantizedWeight {
   CodeKind kind = CodeKind::kInteger;
   std::vector<int32_t> inputs{};  ///< [k] the column of x that input k multiplies, −1: none; empty: k itself
   int x_columns = 0;              ///< of x, where there are `inputs`
+  InputRounding rounding{};       ///< of e4m3 without `inputs`: what x becomes first, in groups of `group`
   int in_features() const { return inputs.empty() ? k : x_columns; }
 };
 
@@ -43,6 +45,19 @@ inline void CheckQuantized(const QuantizedWeight& w) {
   BATON_CHECK(w.inputs.empty() || w.inputs.size() == static_cast<size_t>(w.k), w.inputs.size(), " inputs of ", w.k);
   for (const int32_t input : w.inputs)
     BATON_CHECK(input >= -1 && input < w.x_columns, "input ", input, " of ", w.x_columns);
+  BATON_CHECK(!w.rounding || (w.kind == CodeKind::kE4m3 && w.inputs.empty() &&
+                              (w.rounding.kind == InputRounding::Kind::kByToken || w.rounding.scale > 0.0f)),
+              "inputs that become e4m3 by scale ", w.rounding.scale, " for a weight of ", w.bits, " bits");
+}
+
+/// [n, k] without `inputs`, each product rounded to f32.
+inline std::vector<float> DequantizedF32(const QuantizedWeight& w) {
+  CheckQuantized(w);
+  BATON_CHECK(w.kind == CodeKind::kE4m3 && w.inputs.empty());
+  const auto k = static_cast<size_t>(w.k), group = static_cast<size_t>(w.group), groups = k / group;
+  std::vector<float> out(w.codes.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = FloatOfE4m3(w.codes[i]) * w.scales[i / k * groups + i % k / group];
+  return out;
 }
 
 /// [n, in_features] in bf16: what every kernel multiplies with, each value rounded once.

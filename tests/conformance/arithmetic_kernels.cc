@@ -105,6 +105,8 @@ CONFORMANCE_OP(Mul, false, kExactFloat, W(px::Mul(F(a), F(b))),
                W(static_cast<float>(static_cast<double>(F(a)) * F(b))));
 CONFORMANCE_OP(Add, false, kExactFloat, W(px::Add(F(a), F(b))),
                W(static_cast<float>(static_cast<double>(F(a)) + F(b))));
+CONFORMANCE_OP(Div, false, kExactFloat, W(px::Div(F(a), F(b))),
+               W(static_cast<float>(static_cast<double>(F(a)) / F(b))));
 CONFORMANCE_OP(Max, false, kExactFloat, W(px::Max(F(a), F(b))),
                W(std::isnan(F(a))   ? F(b)
                  : std::isnan(F(b)) ? F(a)
@@ -144,11 +146,27 @@ CONFORMANCE_OP(MulHigh, true, kExact, px::MulHigh(a, b), static_cast<uint32_t>(s
 }  // namespace
 
 std::vector<MicroKernel> ArithmeticKernels() {
-  return {Apply<FmaOp>(),           Apply<MulOp>(),         Apply<AddOp>(),           Apply<MaxOp>(),
-          Apply<MinOp>(),           Apply<Exp2Op>(-30, 30), Apply<Log2Op>(0, 9),      Apply<RcpOp>(),
-          Apply<RsqrtOp>(0.01f, 9), Apply<TanhOp>(),        Apply<Log64Op>(0, 9),     Apply<PackBf16Op>(),
-          Apply<UnpackBf16Op>(),    Apply<PackE4m3Op>(),    Apply<UnpackE4m3LowOp>(), Apply<UnpackE4m3HighOp>(),
-          Apply<FmaBf16x2Op>(),     Apply<Lop3Op>(),        Apply<PopCountOp>(),      Apply<MulHighOp>()};
+  return {Apply<FmaOp>(),
+          Apply<MulOp>(),
+          Apply<AddOp>(),
+          Apply<DivOp>(),
+          Apply<MaxOp>(),
+          Apply<MinOp>(),
+          Apply<Exp2Op>(-30, 30),
+          Apply<Log2Op>(0, 9),
+          Apply<RcpOp>(),
+          Apply<RsqrtOp>(0.01f, 9),
+          Apply<TanhOp>(),
+          Apply<Log64Op>(0, 9),
+          Apply<PackBf16Op>(),
+          Apply<UnpackBf16Op>(),
+          Apply<PackE4m3Op>(),
+          Apply<UnpackE4m3LowOp>(),
+          Apply<UnpackE4m3HighOp>(),
+          Apply<FmaBf16x2Op>(),
+          Apply<Lop3Op>(),
+          Apply<PopCountOp>(),
+          Apply<MulHighOp>()};
 }
 
 }  // namespace baton::conformance

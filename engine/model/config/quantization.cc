@@ -11,6 +11,7 @@ namespace baton::engine {
 namespace {
 
 constexpr int64_t kMaxGroup = 1 << 20;
+using Inputs = kernels::InputRounding::Kind;
 
 // Bits and group under either of two names.
 void ReadSizes(JsonFields& in, std::string_view bits, std::string_view other_bits, std::string_view group,
@@ -91,7 +92,7 @@ void ReadBlock(JsonFields& in, std::string_view key, Quantization& out) {
   out.group = block[1];
 }
 
-// Weights as numbers of 8 bits: what is served is e4m3. Inputs are not made e4m3: they keep what they are computed in.
+// Weights as numbers of 8 bits: what is served is e4m3. Inputs become e4m3, too.
 void ReadFloat8(JsonFields& in, Quantization& out) {
   out.format = Quantization::Format::kFloat8;
   out.bits = 8;
@@ -100,12 +101,42 @@ void ReadFloat8(JsonFields& in, Quantization& out) {
   if (inputs != "dynamic" && inputs != "static") {
     in.Fail(StrCat("fp8 with activation_scheme ", Quoted(inputs), " is not supported (\"dynamic\", \"static\" are)"));
   }
+  out.inputs = inputs == "static" ? Inputs::kFixed : Inputs::kByToken;
   if (!in.Has("weight_block_size")) {
     out.outputs = 0;
     return;
   }
   out.scales = ".weight_scale_inv";
   ReadBlock(in, "weight_block_size", out);
+  if (out.inputs == Inputs::kFixed)
+    in.Fail("fp8 in blocks (weight_block_size) with activation_scheme \"static\" is not supported (\"dynamic\" is)");
+}
+
+// How inputs become float8. Where scales are found as tokens come each token has its own, whatever is asked for: a
+// row must not depend on the others of its batch.
+void ReadFloatInputs(JsonFields& in, Quantization& out) {
+  const std::string strategy = in.StringOr("strategy", "tensor");
+  const bool dynamic = in.BoolOr("dynamic", false);
+  const auto refuse = [&](std::string_view served) {
+    in.Fail(StrCat("compressed-tensors float-quantized with ", dynamic ? "dynamic" : "static", " inputs of strategy ",
+                   Quoted(strategy), out.group != 0 ? " and weights in blocks" : "", " is not supported (", served,
+                   ")"));
+  };
+  out.inputs = dynamic ? Inputs::kByToken : Inputs::kFixed;
+  if (!in.BoolOr("symmetric", true))
+    in.Fail("compressed-tensors float-quantized with symmetric false is not supported");
+  if (!dynamic) {
+    if (strategy != "tensor" || out.group != 0) refuse("tensor with weights of one scale or one for each channel is");
+  } else if (strategy == "group") {
+    if (const int64_t group = in.Int("group_size", 1, kMaxGroup); group != out.group && in.status().ok()) {
+      in.Fail(StrCat("compressed-tensors float-quantized with inputs in groups of ", group,
+                     " (group_size) and weights ",
+                     out.group == 0 ? std::string("of one group") : StrCat("in groups of ", out.group),
+                     " is not supported (equal ones are)"));
+    }
+  } else if (strategy != "token" && strategy != "tensor") {
+    refuse("token, tensor, group are");
+  }
 }
 
 // Float8 layers of compressed-tensors; their inputs may be said to be float8, too.
@@ -130,6 +161,8 @@ void ReadFloatGroup(JsonFields& in, Quantization& out) {
         numbers.Fail(StrCat("compressed-tensors float-quantized of strategy ", Quoted(strategy),
                             " is not supported (tensor, channel, block are)"));
       }
+    } else {
+      ReadFloatInputs(numbers, out);
     }
     in.Adopt(numbers);
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/quantized/input_rounding.h"
 
 namespace baton::engine {
 
@@ -21,6 +22,8 @@ struct Quantization {
   int64_t outputs = 1;                   ///< kFloat8: outputs that share their scales; 0: all
   bool symmetric = false;                ///< kPacked: there are no zeros
   const char* scales = ".weight_scale";  ///< kFloat8: the tensor's name behind its layer's
+  /// kFloat8: what inputs become before they are multiplied; the config says so for the whole model.
+  kernels::InputRounding::Kind inputs = kernels::InputRounding::Kind::kNone;
   bool act_order = false;  ///< inputs are in groups by their activations: each layer says which is in which
   int zero_offset = 0;     ///< kGptq: what a stored zero is less than the zero
 };

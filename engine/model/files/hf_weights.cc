@@ -65,7 +65,7 @@ class HfWeights : public WeightSource {
     const kernels::StoredCodes codes = CodesOf(part.rule)->codes;
     auto layout = codes.LayoutOf(part.first_column, part.columns);
     if (!layout) return std::nullopt;
-    return CodeFormat{codes.kind, codes.codes.bits, *std::move(layout)};
+    return CodeFormat{codes.kind, codes.codes.bits, *std::move(layout), codes.rounding};
   }
   absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override {
     const kernels::StoredCodes codes = CodesOf(part.rule)->codes;

@@ -1,6 +1,7 @@
 #include "engine/model/files/quantized_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "common/foreign_text.h"
@@ -13,6 +14,7 @@ namespace {
 using Format = Quantization::Format;
 
 constexpr std::string_view kFloat8 = "F8_E4M3";
+constexpr const char* kInputScale = ".input_scale";
 
 const char* CodesName(Format format) {
   if (format == Format::kFloat8) return ".weight";
@@ -132,8 +134,23 @@ class LayerReader {
     codes.scale_outputs = outputs;
     codes.scale_output_stride = codes.groups();
     codes.scale_group_stride = 1;
-    if (const TensorPlace* inputs = find_(layer_ + ".input_scale"); inputs != nullptr) out_.tensors.push_back(*inputs);
+    codes.rounding.kind = how_.inputs;
+    if (how_.inputs == kernels::InputRounding::Kind::kFixed) return InputScale();
+    if (const TensorPlace* inputs = find_(layer_ + kInputScale); inputs != nullptr) out_.tensors.push_back(*inputs);
     return absl::OkStatus();
+  }
+
+  // The one scale of a layer's inputs, in a list or not.
+  absl::Status InputScale() {
+    const TensorPlace* const found = find_(layer_ + kInputScale);
+    const bool list = found != nullptr && found->tensor->shape == std::vector<int64_t>{1};
+    BATON_ASSIGN_OR_RETURN(const uint8_t* const data, Tensor(kInputScale, {"F16", "BF16", "F32"},
+                                                             list ? std::vector<int64_t>{1} : std::vector<int64_t>{}));
+    float& scale = out_.codes.rounding.scale;
+    ConvertElements(*DTypeOfSafetensors(out_.tensors.back().tensor->type), data, DType::kF32, &scale, 1);
+    if (std::isfinite(scale) && scale > 0.0f) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        StrCat(layer_, kInputScale, " is ", scale, ": the scale of inputs is a number above 0"));
   }
 
   absl::Status GroupsOfInputs(const char* suffix) {

@@ -21,7 +21,9 @@ void CheckShapes(const Tensor& x, const PackedLinear& w, const Tensor& out) {
       ", ", out.cols(), "]");
 }
 
-bool FitsGemv(const Tensor& x, const PackedLinear& w) { return cuda::GemvFits(Int(x.rows()), Int(Packed(w).k())); }
+bool FitsGemv(const Tensor& x, const PackedLinear& w) {
+  return !w.rounds_inputs() && cuda::GemvFits(Int(x.rows()), Int(Packed(w).k()));
+}
 
 /// All but where x comes from.
 GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
@@ -100,6 +102,11 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight
   return PackedWeight::Make(stream_, weights_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
+  if (weight.rounding) {
+    rounded_pitch_ = std::max(rounded_pitch_, cuda::RoundedPitch(weight.k));
+    rounded_groups_ = std::max<int64_t>(rounded_groups_, weight.k / weight.group);
+    return PackedWeight::Make(stream_, weight, bias);
+  }
   if (!weight.inputs.empty()) ordered_inputs_ = std::max<int64_t>(ordered_inputs_, weight.k);
   expanded_bytes_ =
       std::max(expanded_bytes_,
@@ -142,10 +149,29 @@ void CudaOps::LinearOfExpanded(const PackedWeight& w, const cuda::QuantGemmParam
   }
 }
 
+// Whatever the number of rows: the products of a weight that rounds its inputs are those of this GEMM alone.
+template <typename Out>
+void CudaOps::LinearOfRounded(const Tensor& x, const PackedWeight& w, Out* out, int64_t out_stride) {
+  const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
+  const int64_t pitch = cuda::RoundedPitch(k), groups = k / w.group(), scale_stride = RoundUp(m, cuda::kE4m3PadM);
+  e4m3* const codes = rounded_.Room<e4m3>(cuda::RoundedBytes(m, pitch, groups));
+  float* const scales = reinterpret_cast<float*>(codes + m * pitch);
+  const float fixed = w.rounding().kind == InputRounding::Kind::kFixed ? w.rounding().scale : 0.0f;
+  cuda::LaunchRoundInputs(
+      stream_, {Row<const bf16>(x), codes, scales, x.row_stride, scale_stride, m, k, w.group(), fixed}, kOverlapped);
+  cuda::LaunchE4m3Gemm(stream_,
+                       cuda::E4m3GemmParams<Out>{codes, scales, static_cast<const px::U128*>(w.data()), w.meta(),
+                                                 w.bias(), out, scale_stride, out_stride, m, n, k, w.group()},
+                       kOverlapped);
+}
+
 void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
   const PackedWeight& w = Packed(weight);
   BATON_CHECK(x.dtype == DType::kBF16, "x in ", DTypeName(x.dtype));
   CheckShapes(x, w, out);
+  if (w.rounds_inputs()) {
+    return WithOutput(out, [&]<typename Out>(Out* to) { LinearOfRounded(x, w, to, out.row_stride); });
+  }
   if (FitsGemv(x, weight)) {  // the same bits as the GEMM
     GemvParams p = GemvOf(w, out, StoreOf(out));
     ReadRows(p, x);

@@ -23,12 +23,13 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       sample_(stream_),
       ordered_(stream_),
       expanded_(stream_),
+      rounded_(stream_),
       ones_(std::move(ones)) {
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);
 #endif
   traits_ = {
-      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-3" : "cuda-3-fast", 1, true, 8,
+      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-4" : "cuda-4-fast", 1, true, 8,
       cuda::kGemvMaxRows};
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());

@@ -143,6 +143,8 @@ class CudaOps final : public Ops {
   template <typename Out>
   void DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
   template <typename Out>
+  void LinearOfRounded(const Tensor& x, const cuda::PackedWeight& w, Out* out, int64_t out_stride);
+  template <typename Out>
   void LinearOfExpanded(const cuda::PackedWeight& w, const cuda::QuantGemmParams<Out>& p);
   template <typename Kv>
   void TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p);
@@ -169,13 +171,15 @@ class CudaOps final : public Ops {
   size_t drawn_rows_ = 0;             ///< of it
   std::array<cuda::DrawSlot, 2> draw_slots_;
   size_t next_draw_ = 0;
-  Scratch ordered_;             ///< x of a linear layer in the order of its weight's inputs
-  int64_t ordered_inputs_ = 0;  ///< the most that a weight has; 0: none has an order of its own
-  Scratch expanded_;            ///< outputs of a weight in codes, in bf16
-  size_t expanded_bytes_ = 0;   ///< the most that a weight takes; 0: none is in codes
-  gpu::Memory ones_;            // scales of e4m3 KV
-  bool hands_over_ = false;     ///< another stream moves KV
-  bool has_peers_ = false;      ///< of a group, that run the steps that this one does
+  Scratch ordered_;                                 ///< x of a linear layer in the order of its weight's inputs
+  int64_t ordered_inputs_ = 0;                      ///< the most that a weight has; 0: none has an order of its own
+  Scratch expanded_;                                ///< outputs of a weight in codes, in bf16
+  size_t expanded_bytes_ = 0;                       ///< the most that a weight takes; 0: none is in codes
+  Scratch rounded_;                                 ///< x of a linear layer in e4m3, and its scales
+  int64_t rounded_pitch_ = 0, rounded_groups_ = 0;  ///< the most that a row has; 0: no weight rounds its inputs
+  gpu::Memory ones_;                                // scales of e4m3 KV
+  bool hands_over_ = false;                         ///< another stream moves KV
+  bool has_peers_ = false;                          ///< of a group, that run the steps that this one does
 };
 
 }  // namespace baton::kernels

@@ -10,6 +10,7 @@
 #include "kernels/cuda/host/kv_mover.h"
 #include "kernels/cuda/host/nccl_group.h"
 #include "kernels/cuda/host/nccl_library.h"
+#include "kernels/cuda/host/packed_weight.h"
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/step_packer.h"
 #if !defined(__CUDACC__)
@@ -91,6 +92,10 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
   }
   if (expanded_bytes_ > 0 && limits.rows >= kExpandRows)
     BATON_RETURN_IF_ERROR(expanded_.Reserve(expanded_bytes_, "outputs of a weight in codes, in bf16"));
+  if (rounded_pitch_ > 0) {
+    BATON_RETURN_IF_ERROR(rounded_.Reserve(cuda::RoundedBytes(limits.rows, rounded_pitch_, rounded_groups_),
+                                           "inputs of a linear layer in e4m3"));
+  }
   limits_ = limits;
   return absl::OkStatus();
 }

@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, weight.n, weight.k));
   std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, FormatOf(weight), weight.n, weight.k, std::move(room)));
   packed->group_ = weight.group;
+  packed->rounding_ = weight.rounding;
   BATON_ASSIGN_OR_RETURN(packed->meta_, Upload(stream, layout.meta.data(), meta_bytes, "a weight's scales"));
   if (!weight.inputs.empty()) {
     packed->in_features_ = weight.in_features();

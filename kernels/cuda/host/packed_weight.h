@@ -5,10 +5,17 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/host/weight_upload.h"
+#include "kernels/cuda/linear/gemm_e4m3.cuh"
 #include "kernels/cuda/linear/gemv.cuh"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
+
+/// Rows of scales of inputs in e4m3 lie so many bytes behind the codes, and are padded to whole tiles of the GEMM.
+inline size_t RoundedBytes(int64_t rows, int64_t pitch, int64_t groups) {
+  const int64_t padded = (rows + kE4m3PadM - 1) / kE4m3PadM * kE4m3PadM;
+  return static_cast<size_t>(rows * pitch) + static_cast<size_t>(groups * padded) * sizeof(float);
+}
 
 /// bf16: [n rounded up to kGemmPadN, k rounded up to kGemmPadK], zero beyond n and k. Quantized: quant_layout.h. A
 /// row's bits do not depend on M by construction of the GEMM (one accumulator per output, k in order), so there is no
@@ -38,6 +45,8 @@ class PackedWeight final : public kernels::PackedLinear {
   int64_t row_stride() const { return row_stride_; }  ///< elements; bf16 only
   const QuantMeta* meta() const { return meta_ != nullptr ? static_cast<const QuantMeta*>(meta_->data()) : nullptr; }
   int group() const { return group_; }
+  const kernels::InputRounding& rounding() const { return rounding_; }
+  bool rounds_inputs() const override { return static_cast<bool>(rounding_); }
   const float* bias() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
 
  private:
@@ -46,6 +55,7 @@ class PackedWeight final : public kernels::PackedLinear {
   WeightFormat format_;
   int64_t n_, k_, in_features_, row_stride_ = 0;
   int group_ = 0;
+  kernels::InputRounding rounding_;
   gpu::Memory weight_;
   std::unique_ptr<gpu::Memory> meta_, inputs_, bias_;
 };

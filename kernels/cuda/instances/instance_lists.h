@@ -34,6 +34,10 @@
   declare void LaunchQuantGemm<WeightFormat::kE4m3>(gpu::Stream&, const QuantGemmParams<px::bf16>&, bool); \
   declare void LaunchQuantGemm<WeightFormat::kE4m3>(gpu::Stream&, const QuantGemmParams<float>&, bool);
 
+#define BATON_E4M3_INSTANCES(declare)                                               \
+  declare void LaunchE4m3Gemm(gpu::Stream&, const E4m3GemmParams<px::bf16>&, bool); \
+  declare void LaunchE4m3Gemm(gpu::Stream&, const E4m3GemmParams<float>&, bool);
+
 #define BATON_WGMMA_INSTANCES(declare)                                                \
   declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool); \
   declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<float>&, int, bool);

@@ -11,9 +11,11 @@
 #include "kernels/cuda/kv/kv_scatter.cuh"
 #include "kernels/cuda/linear/dequantize.cuh"
 #include "kernels/cuda/linear/gemm.cuh"
+#include "kernels/cuda/linear/gemm_e4m3.cuh"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/cuda/linear/gemm_wgmma.cuh"
 #include "kernels/cuda/linear/gemv.cuh"
+#include "kernels/cuda/linear/round_inputs.cuh"
 #include "kernels/cuda/moe/gemm_grouped.cuh"
 #include "kernels/cuda/moe/moe_combine.cuh"
 #include "kernels/cuda/moe/moe_lists.cuh"
@@ -35,6 +37,7 @@ namespace baton::cuda {
 BATON_MLA_INSTANCES(extern template)
 BATON_ROWWISE_INSTANCES(extern template)
 BATON_GEMM_INSTANCES(extern template)
+BATON_E4M3_INSTANCES(extern template)
 BATON_GEMV_INSTANCES(extern template)
 BATON_GROUPED_INSTANCES(extern template)
 BATON_WGMMA_INSTANCES(extern template)

@@ -16,6 +16,7 @@ extern void (*const kMoeListsLauncher)(gpu::Stream&, const MoeListParams&, bool)
 extern void (*const kMoeCombineLauncher)(gpu::Stream&, const MoeCombineParams&, bool) = &LaunchMoeCombine;
 extern void (*const kGatherColumnsLauncher)(gpu::Stream&, const GatherColumnsParams&) = &LaunchGatherColumns;
 extern void (*const kGatherRowsLauncher)(gpu::Stream&, const GatherRowsParams&) = &LaunchGatherRows;
+extern void (*const kRoundInputsLauncher)(gpu::Stream&, const RoundInputsParams&, bool) = &LaunchRoundInputs;
 extern void (*const kSoftCapLauncher)(gpu::Stream&, const SoftCapParams&) = &LaunchSoftCap;
 extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) = &LaunchCopyBlocks;
 extern void (*const kBeginUnitsLauncher)(gpu::Stream&, const BeginUnitsParams&) = &LaunchBeginUnits;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/model/files/gguf_dequant.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/quantized/checkpoint_formats.h"
 #include "tests/engine/model/quantized_files.h"
 #include "tests/engine/model/random_steps.h"
@@ -86,6 +87,16 @@ TEST_P(DeviceCodes, TakeTheBytesThatWerePlanned) {
   EXPECT_LT(bytes("blocks.gguf") / bytes("floats.gguf"), GetParam() == GgmlType::kQ4_0 ? 0.6 : 0.8);
 }
 
+/// Root mean square of the difference, as a part of b's.
+double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    error += std::pow(a[i] - b[i], 2);
+    size += std::pow(b[i], 2);
+  }
+  return std::sqrt(error / size);
+}
+
 // AWQ, GPTQ, compressed-tensors and FP8.
 class DeviceHfCodes : public testing::TestWithParam<CodesCase> {
  protected:
@@ -116,12 +127,8 @@ TEST_P(DeviceHfCodes, HaveTheBitsOfTheBf16WeightsTheyStandFor) {
       if (!GetParam().ordered) {
         ASSERT_EQ(got->logits, want->logits) << "width " << width << ", " << step.tokens.size() << " rows";
       }
-      double error = 0, size = 0;
-      for (size_t i = 0; i < got->logits.size(); ++i) {
-        error += std::pow(got->logits[i] - want->logits[i], 2);
-        size += std::pow(want->logits[i], 2);
-      }
-      ASSERT_LT(std::sqrt(error / size), 0.02) << "width " << width << ", " << step.tokens.size() << " rows";
+      ASSERT_LT(Distance(got->logits, want->logits), 0.02)
+          << "width " << width << ", " << step.tokens.size() << " rows";
     }
   }
 }
@@ -139,6 +146,33 @@ TEST_P(DeviceHfCodes, TakeTheBytesThatWerePlannedOnEveryRank) {
     EXPECT_LT(part, GetParam().bits == 4 ? 0.5 : 0.8);
   }
 }
+
+// A GPU multiplies codes with codes, a CPU what they stand for. An input that lies between two codes may become either
+// of them, so that only what a scale cuts off tells rounded inputs from others here: a layer's sums are
+// ops_rounded_linear_test's.
+class DeviceRounded : public DeviceHfCodes {};
+TEST_P(DeviceRounded, InputsMeanOnAGpuWhatTheyMeanOnACpu) {
+  for (const int width : {1, 2, 4}) {
+    const RankPlace place = RankPlace::Of(0, 1, 1, width);
+    auto codes = Load(model_.codes(), place), floats = Load(model_.floats(), place);
+    auto host = LoadOn(*kernels::MakeCpuOps({.dtype = DType::kBF16, .emulate_bf16 = true}),
+                       Source(model_.codes(), place), limits_);
+    ASSERT_TRUE(codes.ok() && floats.ok() && host.ok()) << codes.status() << floats.status() << host.status();
+    std::mt19937 random(31);
+    for (const int kind : {0, 1, 2}) {
+      const RandomStep step = MakeStep(kind, limits_, codes->model->config().vocab_size, random);
+      const auto got = RunStep(*codes, step), want = RunStep(*host, step), plain = RunStep(*floats, step);
+      ASSERT_TRUE(got.ok() && want.ok() && plain.ok()) << got.status() << want.status() << plain.status();
+      const double near = Distance(got->logits, want->logits), far = Distance(got->logits, plain->logits);
+      const bool cut = GetParam().inputs == std::string("static");
+      EXPECT_LT(near, cut ? 0.5 * far : 0.3) << "width " << width << ", " << step.tokens.size() << " rows, " << far;
+      EXPECT_GT(far, cut ? 0.3 : 0.01);
+      EXPECT_LT(far, cut ? 2 : 0.4);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceRounded, testing::Values(kRoundedCase, kRoundedTensorCase, kRoundedFixedCase),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceHfCodes,
                          testing::Values(kAwqCase, kGptqCase, kOrderedCase, kGptq8Case, kOrdered8Case, kPackedCase,

@@ -12,17 +12,26 @@
 
 namespace baton::engine {
 
+/// `method` is quant_method; "float-quantized" is compressed-tensors' format of that name.
 struct CodesCase {
   const char* name;
   const char* method;
   int bits;
-  int64_t group;  ///< 0: one scale for the whole tensor (fp8)
+  int64_t group;  ///< 0: one scale for the whole tensor (float8)
   bool ordered = false;
+  const char* inputs = nullptr;  ///< of float8: "dynamic" or "static"; null: they stay as they are
+  bool float8() const { return method == std::string("fp8") || method == std::string("float-quantized"); }
 };
 inline constexpr CodesCase kAwqCase{"awq", "awq", 4, 64}, kGptqCase{"gptq", "gptq", 4, 32},
     kOrderedCase{"gptq_ordered", "gptq", 4, 64, true}, kGptq8Case{"gptq_8", "gptq", 8, 64},
     kOrdered8Case{"gptq_8_ordered", "gptq", 8, 32, true}, kPackedCase{"packed", "compressed-tensors", 4, 64},
-    kFloat8Case{"float8", "fp8", 8, 64}, kFloat8TensorCase{"float8_tensor", "fp8", 8, 0};
+    kFloat8Case{"float8", "float-quantized", 8, 64}, kFloat8TensorCase{"float8_tensor", "float-quantized", 8, 0};
+/// Their inputs become float8, too.
+inline constexpr CodesCase kRoundedCase{"rounded", "fp8", 8, 64, false, "dynamic"},
+    kRoundedTensorCase{"rounded_tensor", "float-quantized", 8, 0, false, "dynamic"},
+    kRoundedFixedCase{"rounded_fixed", "fp8", 8, 0, false, "static"};
+/// Of kRoundedFixedCase's layers: it cuts inputs off at ±3.5.
+inline constexpr float kInputScale = 0.0078125f;
 
 /// Outputs of kFloat8Case that share their scales.
 inline constexpr int64_t kFloat8Outputs = 96;
@@ -36,8 +45,19 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
             {"format", "pack-quantized"},
             {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", nullptr}}}}}};
   }
-  if (method == "fp8" && how.group == 0) return {{"quant_method", method}};
-  if (method == "fp8") return {{"quant_method", method}, {"weight_block_size", {kFloat8Outputs, how.group}}};
+  if (method == "float-quantized") {
+    nlohmann::json weights = {{"num_bits", how.bits}, {"type", "float"}, {"strategy", "tensor"}}, inputs = nullptr;
+    if (how.group != 0) weights.update({{"strategy", "block"}, {"block_structure", {kFloat8Outputs, how.group}}});
+    if (how.inputs != nullptr) inputs = {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}, {"dynamic", true}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", method},
+            {"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", inputs}}}}}};
+  }
+  if (method == "fp8") {
+    nlohmann::json out = {{"quant_method", method}, {"activation_scheme", how.inputs}};
+    if (how.group != 0) out["weight_block_size"] = {kFloat8Outputs, how.group};
+    return out;
+  }
   nlohmann::json out = {{"quant_method", method}, {"bits", how.bits}, {"group_size", how.group}};
   if (method == "gptq") out["desc_act"] = how.ordered;
   return out;
@@ -55,7 +75,7 @@ struct QuantizedLayer {
     std::mt19937 random(seed), order(order_seed);
     const auto draw = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
     const bool packed = how.method == std::string("compressed-tensors");
-    float8 = how.method == std::string("fp8");
+    float8 = how.float8();
     for (int64_t i = 0; i < n * k; ++i) codes.push_back(draw(1u << bits));
     for (int64_t i = 0; i < n * groups; ++i) {
       zeros.push_back(packed ? 1u << (bits - 1) : (1u << (bits - 1)) - 2 + draw(4));
@@ -64,7 +84,7 @@ struct QuantizedLayer {
     for (int64_t i = 0; i < k; ++i) group_of.push_back(static_cast<int32_t>(i * groups / k));
     if (how.ordered) std::shuffle(group_of.begin(), group_of.end(), order);
     if (float8) {
-      WriteFloat8(name);
+      WriteFloat8(how, name);
     } else if (packed) {
       WritePacked(name);
     } else {
@@ -130,7 +150,7 @@ struct QuantizedLayer {
                {name + ".scales", "F16", {groups, n}, rows}};
     if (!awq) tensors.push_back({name + ".g_idx", "I32", {k}, order});
   }
-  void WriteFloat8(const std::string& name) {
+  void WriteFloat8(const CodesCase& how, const std::string& name) {
     std::string bytes, blocks;
     for (uint32_t& code : codes) {
       if ((code & 127) == 127) code = 0;  // not a number
@@ -142,7 +162,12 @@ struct QuantizedLayer {
         blocks += GgufBuilder::Bytes(FloatOfF16(scales[static_cast<size_t>(r * outputs * groups + g)]));
     }
     tensors = {{name + ".weight", "F8_E4M3", {n, k}, bytes},
-               {name + (rows * groups == 1 ? ".weight_scale" : ".weight_scale_inv"), "F32", {rows, groups}, blocks}};
+               {name + (how.method == std::string("fp8") && how.group != 0 ? ".weight_scale_inv" : ".weight_scale"),
+                "F32",
+                {rows, groups},
+                blocks}};
+    if (how.inputs != nullptr && how.inputs == std::string("static"))
+      tensors.push_back({name + ".input_scale", "F32", {}, GgufBuilder::Bytes(kInputScale)});
   }
   void WritePacked(const std::string& name) {
     std::string words, rows;

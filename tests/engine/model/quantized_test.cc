@@ -134,6 +134,67 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedHf,
                                          kFloat8Case, kFloat8TensorCase),
                          [](const auto& info) { return std::string(info.param.name); });
 
+double Distance(const LogitRows& a, const LogitRows& b) {
+  double error = 0, size = 0;
+  for (size_t r = 0; r < a.size(); ++r)
+    for (size_t i = 0; i < a[r].size(); ++i) {
+      error += std::pow(a[r][i] - b[r][i], 2);
+      size += std::pow(b[r][i], 2);
+    }
+  return std::sqrt(error / size);
+}
+
+// Near the logits of what the codes stand for, and not those: e4m3 has three bits of mantissa. What the layers do is
+// ops_rounded_linear_test's.
+class RoundedHf : public testing::TestWithParam<CodesCase> {};
+TEST_P(RoundedHf, GivesTheLogitsOfInputsInFloat8) {
+  const QuantizedModel model(GetParam());
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const auto codes = Logits(model.codes(), type), floats = Logits(model.floats(), type);
+    ASSERT_TRUE(codes.ok() && floats.ok()) << codes.status() << floats.status();
+    const bool cut = GetParam().inputs == std::string("static");  // kInputScale leaves no input beyond ±3.5
+    EXPECT_GT(Distance(*codes, *floats), cut ? 0.3 : 0.01) << DTypeName(type);
+    EXPECT_LT(Distance(*codes, *floats), cut ? 2 : 0.3) << DTypeName(type);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Formats, RoundedHf, testing::Values(kRoundedCase, kRoundedTensorCase, kRoundedFixedCase),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// What multiplies the same x shares one scale of it, the largest.
+TEST(RoundedInputs, OfLayersThatArePackedTogetherHaveTheLargestScale) {
+  const auto scaled = [](std::initializer_list<std::string> layers, float scale) {
+    return [=, names = std::vector<std::string>(layers)](std::vector<NamedTensor>& tensors) {
+      for (NamedTensor& tensor : tensors)
+        for (const std::string& name : names)
+          if (tensor.name.ends_with(name + "_proj.input_scale")) tensor.bytes = GgufBuilder::Bytes(scale);
+    };
+  };
+  const auto logits = [](const QuantizedModel& model) { return Logits(model.codes(), DType::kF32).value(); };
+  const LogitRows want = logits(QuantizedModel(kRoundedFixedCase));
+  EXPECT_EQ(logits(QuantizedModel(kRoundedFixedCase, scaled({"q", "v", "up"}, kInputScale / 4))), want);
+  EXPECT_NE(logits(QuantizedModel(kRoundedFixedCase, scaled({"q", "k", "v"}, kInputScale / 4))), want);
+}
+
+TEST(RoundedInputs, WithoutAScaleThatCanBeOneAreNamed) {
+  const auto error = [](const std::function<void(NamedTensor&)>& change) {
+    const QuantizedModel model(kRoundedFixedCase, [&](std::vector<NamedTensor>& tensors) {
+      change(*std::ranges::find_if(
+          tensors, [](const NamedTensor& t) { return t.name == "model.layers.1.mlp.up_proj.input_scale"; }));
+    });
+    return std::string(Logits(model.codes(), DType::kF32).status().message());
+  };
+  EXPECT_THAT(error([](NamedTensor& t) { t.name += "_elsewhere"; }),
+              HasSubstr("tensor model.layers.1.mlp.up_proj.input_scale is missing"));
+  EXPECT_THAT(error([](NamedTensor& t) { t.bytes = GgufBuilder::Bytes(0.0f); }),
+              HasSubstr("up_proj.input_scale is 0: the scale of inputs is a number above 0"));
+  EXPECT_THAT(error([](NamedTensor& t) { t.bytes = GgufBuilder::Bytes(NAN); }), HasSubstr("input_scale is nan"));
+  EXPECT_THAT(error([](NamedTensor& t) {
+                t.shape = {2};
+                t.bytes += t.bytes;
+              }),
+              HasSubstr("up_proj.input_scale has shape [2]"));
+}
+
 TEST(QuantizedFiles, WhatDoesNotFitIsNamedWithItsNumbers) {
   const json goldens = Goldens();
   GoldenLayer groups(goldens["awq"]);
@@ -199,11 +260,13 @@ TEST(QuantizationConfig, WhatCannotBeServedIsRefusedByName) {
   EXPECT_THAT(with(gptq, {{"group_size", 0}}), HasSubstr("group_size is 0"));
   EXPECT_THAT(with(gptq, {{"group_size", nullptr}}), HasSubstr("group_size"));
   EXPECT_THAT(with(gptq, {{"dynamic", {{"+:.*down.*", {{"bits", 8}}}}}}), HasSubstr("dynamic \"+:.*down.*\""));
-  const json fp8 = QuantizationOf(kFloat8Case);
+  const json fp8 = QuantizationOf(kRoundedCase);
   EXPECT_EQ(ConfigError(fp8), "ok");
   EXPECT_EQ(with(fp8, {{"weight_block_size", nullptr}, {"activation_scheme", "static"}}), "ok");
   EXPECT_THAT(with(fp8, {{"fmt", "e5m2"}}), HasSubstr("fp8 of fmt \"e5m2\" is not supported (e4m3 is)"));
   EXPECT_THAT(with(fp8, {{"activation_scheme", "none"}}), HasSubstr("activation_scheme \"none\""));
+  EXPECT_THAT(with(fp8, {{"activation_scheme", "static"}}),
+              HasSubstr("fp8 in blocks (weight_block_size) with activation_scheme \"static\" is not supported"));
   EXPECT_THAT(with(fp8, {{"weight_block_size", {128}}}), HasSubstr("weight_block_size is not two positive numbers"));
   EXPECT_THAT(with(fp8, {{"weight_block_size", {0, 128}}}), HasSubstr("not two positive numbers"));
   json float8 = Goldens()["float8_compressed_blocks"]["quantization_config"];
@@ -218,6 +281,21 @@ TEST(QuantizationConfig, WhatCannotBeServedIsRefusedByName) {
   EXPECT_THAT(weights({{"block_structure", nullptr}}), HasSubstr("block_structure is not two positive numbers"));
   EXPECT_THAT(with(float8, {{"config_groups", {{"group_0", {{"input_activations", {{"type", "int"}}}}}}}}),
               HasSubstr("input_activations: compressed-tensors float-quantized of type \"int\""));
+  const auto inputs = [&](const json& more) {
+    return with(float8, {{"config_groups", {{"group_0", {{"input_activations", more}}}}}});
+  };
+  EXPECT_EQ(inputs({{"strategy", "group"}, {"group_size", 64}}), "ok");
+  EXPECT_EQ(inputs({{"strategy", "tensor"}}), "ok");
+  EXPECT_THAT(inputs({{"strategy", "group"}, {"group_size", 128}}),
+              HasSubstr("with inputs in groups of 128 (group_size) and weights in groups of 64 is not supported"));
+  EXPECT_THAT(
+      inputs({{"strategy", "block"}}),
+      HasSubstr("with dynamic inputs of strategy \"block\" and weights in blocks is not supported (token, tensor, "
+                "group are)"));
+  EXPECT_THAT(inputs({{"dynamic", false}, {"strategy", "tensor"}}),
+              HasSubstr("with static inputs of strategy \"tensor\" and weights in blocks is not supported"));
+  EXPECT_THAT(inputs({{"symmetric", false}}), HasSubstr("with symmetric false is not supported"));
+  EXPECT_THAT(inputs({{"dynamic", "local"}}), HasSubstr("dynamic"));
   const auto kv = [&](const json& more) {
     json scheme = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}};
     scheme.merge_patch(more);

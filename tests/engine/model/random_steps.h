@@ -42,16 +42,20 @@ inline ModelSource SourceWithin(const std::string& path, const RandomLimits& lim
   return source;
 }
 
-inline absl::StatusOr<DeviceModel> LoadOnDevice(const ModelSource& source, const RandomLimits& limits,
-                                                const kernels::CudaOpsConfig& config) {
-  DeviceModel out;
-  BATON_ASSIGN_OR_RETURN(out.ops, kernels::MakeCudaOps(config));
+inline absl::StatusOr<DeviceModel> LoadOn(std::unique_ptr<kernels::Ops> ops, const ModelSource& source,
+                                          const RandomLimits& limits) {
+  DeviceModel out{.ops = std::move(ops)};
   BATON_ASSIGN_OR_RETURN(out.model, LoadModel(source, *out.ops, limits.rows, nullptr));
   const int blocks = limits.sequences * (limits.positions / kUnitTokens + 1);
   const std::vector<int32_t> counts(out.model->kv_layout().groups.size(), blocks);
   BATON_ASSIGN_OR_RETURN(out.memory, KvMemory::Create(out.model->kv_layout(), counts, *out.ops));
   out.ops->Sync();
   return out;
+}
+inline absl::StatusOr<DeviceModel> LoadOnDevice(const ModelSource& source, const RandomLimits& limits,
+                                                const kernels::CudaOpsConfig& config) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops, kernels::MakeCudaOps(config));
+  return LoadOn(std::move(ops), source, limits);
 }
 
 /// `kind` 0: sequences of one row, sampled or scored; 1: of up to all rows; 2: the longest prompt; 3: all that a step

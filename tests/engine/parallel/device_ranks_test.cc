@@ -143,7 +143,8 @@ TEST_P(Codes, AreCutBetweenGpusAndChangeNoBit) {
   EXPECT_EQ(answers({.tensor = 2, .width = 4}), alone);
   EXPECT_EQ(answers({.tensor = 4, .width = 4}), alone);
 }
-INSTANTIATE_TEST_SUITE_P(Formats, Codes, testing::Values(kAwqCase, kOrderedCase, kOrdered8Case, kFloat8Case),
+INSTANTIATE_TEST_SUITE_P(Formats, Codes,
+                         testing::Values(kAwqCase, kOrderedCase, kOrdered8Case, kFloat8Case, kRoundedCase),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// A group of GPUs, each on a thread: `work` gets the rank's Ops and its group.

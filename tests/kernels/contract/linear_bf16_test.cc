@@ -127,7 +127,7 @@ TEST(CpuOpsChoice, WhatMultipliesInBf16IsNamedInTheKernelVersion) {
   const OpsTraits& traits = (*ops)->traits();
   EXPECT_EQ(traits.isa, isa);
   const bool own = isa == "avx512_core_amx" || isa == "avx512_core_bf16";
-  EXPECT_EQ(traits.kernel_version, own ? "cpu-5" : "cpu-2/onednn-" + cpu::OneDnnVersion());
+  EXPECT_EQ(traits.kernel_version, own ? "cpu-7" : "cpu-3/onednn-" + cpu::OneDnnVersion());
   EXPECT_EQ(traits.packed_rows, own);
 }
 

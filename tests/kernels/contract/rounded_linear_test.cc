@@ -1,0 +1,154 @@
+// Linear layers whose weights and inputs are e4m3: every backend gives the sums of what is left of both, a row by
+// itself in whatever batch, and what is fused to such a layer has the bits of its parts.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/host_tensor.h"
+
+namespace baton::kernels {
+namespace {
+
+using Kind = InputRounding::Kind;
+
+QuantizedWeight Draw(int n, int k, int group, InputRounding rounding, std::mt19937& rng) {
+  QuantizedWeight w{8, n, k, group, {}, {}, {}, CodeKind::kE4m3};
+  w.rounding = rounding;
+  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % 127 + rng() % 2 * 128));
+  for (int i = 0; i < n * (k / group); ++i) w.scales.push_back(0.0001f + 0.000001f * static_cast<float>(rng() % 997));
+  w.zeros.assign(w.scales.size(), 0);
+  return w;
+}
+
+struct Layer {
+  int n, k, group;
+  InputRounding rounding;
+};
+const Layer kLayers[] = {{40, 256, 128, {Kind::kByToken, 0.0f}},
+                         {21, 200, 200, {Kind::kByToken, 0.0f}},
+                         {33, 192, 64, {Kind::kByToken, 0.0f}},
+                         {24, 72, 72, {Kind::kFixed, 0.01f}}};
+
+/// Root mean square of got − want, as a part of want's.
+double Error(const HostTensor& got, const std::vector<double>& want) {
+  double error = 0, size = 0;
+  for (int64_t r = 0; r < got.rows(); ++r)
+    for (int64_t c = 0; c < got.cols(); ++c) {
+      const double value = want[static_cast<size_t>(r * got.cols() + c)];
+      error += std::pow(got.At(r, c) - value, 2);
+      size += value * value;
+    }
+  return std::sqrt(error / size);
+}
+
+class RoundedLinearContract : public testing::TestWithParam<Backend> {
+ protected:
+  std::unique_ptr<PackedLinear> Packed(const QuantizedWeight& w, const float* bias) {
+    auto packed = ops_->PackQuantized(w, bias);
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    return *std::move(packed);
+  }
+  SharedVector<float> Floats(int n) {
+    SharedVector<float> v(static_cast<size_t>(n));
+    for (float& x : v) x = std::normal_distribution<float>()(rng_);
+    return v;
+  }
+  const DType compute_ = GetParam().compute;
+  const bool slow_ = GetParam().slow;
+  std::unique_ptr<Ops> ops_ = GetParam().make(compute_);
+  std::mt19937 rng_{23};
+};
+
+TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
+  for (const Layer& l : kLayers) {
+    const QuantizedWeight w = Draw(l.n, l.k, l.group, l.rounding, rng_);
+    const std::vector<float> values = DequantizedF32(w);
+    const SharedVector<float> bias = Floats(l.n);
+    auto packed = Packed(w, bias.data());
+    EXPECT_TRUE(packed->rounds_inputs());
+    EXPECT_EQ(packed->in_features(), l.k);
+    for (const int m : {1, 9, 40}) {
+      HostTensor x(compute_, m, l.k, 8), out(DType::kF32, m, l.n, 2);
+      x.Fill(rng_, 2.0f);
+      ops_->Linear(x.view(), *packed, out.view());
+      ops_->Sync();
+      std::vector<double> want, unrounded;
+      for (int r = 0; r < m; ++r) {
+        std::vector<float> row, rounded;
+        for (int i = 0; i < l.k; ++i) row.push_back(x.At(r, i));
+        rounded = row;
+        RoundInputs(l.rounding, row.data(), l.k, l.group, rounded.data());
+        for (int c = 0; c < l.n; ++c) {
+          double sum = bias[static_cast<size_t>(c)], plain = sum, size = std::abs(sum);
+          for (int i = 0; i < l.k; ++i) {
+            const double weight = values[static_cast<size_t>(c * l.k + i)];
+            sum += weight * rounded[static_cast<size_t>(i)];
+            plain += weight * row[static_cast<size_t>(i)];
+            size += std::abs(weight * rounded[static_cast<size_t>(i)]);
+          }
+          want.push_back(sum);
+          unrounded.push_back(plain);
+          if (slow_ || compute_ == DType::kF32) {
+            ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (l.k + 4))
+                << "M " << m << ", row " << r << ", column " << c;
+          }
+        }
+      }
+      // A host that computes in bf16 rounds what the codes stand for to it.
+      EXPECT_LT(Error(out, want), 0.005) << "M " << m << ", k " << l.k;
+      EXPECT_GT(Error(out, unrounded), 0.01) << "M " << m << ", k " << l.k;
+    }
+  }
+}
+
+TEST_P(RoundedLinearContract, ARowHasItsBitsInEveryBatch) {
+  for (const Layer& l : kLayers) {
+    auto w = Packed(Draw(l.n, l.k, l.group, l.rounding, rng_), nullptr);
+    HostTensor one(compute_, 1, l.k), alone(DType::kF32, 1, l.n);
+    one.Fill(rng_);
+    ops_->Linear(one.view(), *w, alone.view());
+    ops_->Sync();
+    for (const int m : {2, 8, 9, 17, 65, 300}) {
+      HostTensor x(compute_, m, l.k), out(DType::kF32, m, l.n);
+      x.Fill(rng_, 5.0f);
+      const int place = static_cast<int>(rng_() % static_cast<uint32_t>(m));
+      for (int i = 0; i < l.k; ++i) x.Set(place, i, one.At(0, i));
+      ops_->Linear(x.view(), *w, out.view());
+      ops_->Sync();
+      ASSERT_EQ(out.Row(place), alone.Row(0)) << "k " << l.k << ", M " << m << ", place " << place;
+    }
+  }
+}
+
+TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
+  const int n = 32, k = 256;
+  auto gate_up = Packed(Draw(2 * n, k, 128, {Kind::kByToken, 0.0f}, rng_), nullptr),
+       down = Packed(Draw(k, n, n, {Kind::kByToken, 0.0f}, rng_), nullptr);
+  const SharedVector<float> norm = Floats(k);
+  for (const int m : {1, 5, 20}) {
+    HostTensor x(DType::kF32, m, k), normed(compute_, m, k), both(compute_, m, 2 * n), gated(compute_, m, n),
+        product(DType::kF32, m, k);
+    x.Fill(rng_);
+    HostTensor residual = x, want = x, scratch = normed, wide = both, got = gated, more = product;
+    ops_->RmsNorm(x.view(), norm.data(), 0, 1e-6f, normed.view());
+    ops_->Linear(normed.view(), *gate_up, both.view());
+    ops_->GatedActivation(Activation::kSilu, both.view(), gated.view());
+    ops_->Linear(gated.view(), *down, product.view());
+    ops_->Add(product.view(), want.view());
+    ops_->NormGatedLinear(x.view(), norm.data(), 0, 1e-6f, *gate_up, Activation::kSilu, scratch.view(), wide.view(),
+                          got.view());
+    ops_->LinearAdd(got.view(), *down, more.view(), residual.view());
+    ops_->NormLinear(x.view(), norm.data(), 0, 1e-6f, *gate_up, scratch.view(), wide.view());
+    ops_->Sync();
+    for (int r = 0; r < m; ++r) {
+      ASSERT_EQ(got.Row(r), gated.Row(r)) << "M " << m;
+      ASSERT_EQ(residual.Row(r), want.Row(r)) << "M " << m;
+      ASSERT_EQ(wide.Row(r), both.Row(r)) << "M " << m;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RoundedLinearContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton::kernels

@@ -1,0 +1,220 @@
+// Inputs in e4m3: codes and scales to the bit of input_rounding.h. The GEMM of e4m3 with e4m3: equals a double sum over
+// what the codes stand for, for every grouping; a row's bits are the same in every batch.
+#include "kernels/cuda/linear/gemm_e4m3.cuh"
+
+#include "kernels/cuda/linear/quant_layout.h"
+#include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/random_codes.h"
+#include "tests/kernels/cuda/shape_sweep.h"
+
+namespace baton::cuda_test {
+namespace {
+
+using cuda::WeightFormat;
+using kernels::InputRounding;
+
+int64_t ScaleStride(int m) { return (m + cuda::kE4m3PadM - 1) / cuda::kE4m3PadM * cuda::kE4m3PadM; }
+
+/// Rows of x, and what is left of them by the rule.
+struct Inputs {
+  Inputs(int m_in, int k_in, int group_in, float fixed_in, Data& data)
+      : m(m_in),
+        k(k_in),
+        group(group_in),
+        fixed(fixed_in),
+        x(data.Normal<px::bf16>(static_cast<size_t>(m) * (k + 8), 3.0f)),
+        codes(static_cast<size_t>(m) * cuda::RoundedPitch(k)),
+        scales(static_cast<size_t>(k / group) * ScaleStride(m)) {
+    if (m > 1)
+      for (int i = 0; i < k; ++i) x[static_cast<size_t>(k + 8) + i] = px::FromFloat<px::bf16>(0.0f);  // a row of zeroes
+    const InputRounding how{fixed > 0 ? InputRounding::Kind::kFixed : InputRounding::Kind::kByToken, fixed};
+    for (int r = 0; r < m; ++r) {
+      std::vector<float> row;
+      for (int i = 0; i < k; ++i) row.push_back(px::ToFloat(x[static_cast<size_t>(r) * (k + 8) + i]));
+      kernels::RoundInputs(how, row.data(), k, group, row.data());
+      rounded.insert(rounded.end(), row.begin(), row.end());
+    }
+  }
+  void Launch(gpu::Stream& stream) {
+    std::fill_n(codes.data(), codes.size(), px::e4m3{0x7F});
+    std::fill_n(scales.data(), scales.size(), NAN);
+    cuda::LaunchRoundInputs(stream, {x.data(), codes.data(), scales.data(), k + 8, ScaleStride(m), m, k, group, fixed});
+  }
+  /// What the code of input i of a row stands for, where quant_layout.h has weights' code of input i.
+  float At(int row, int i) const {
+    const int in16 = i % 16, word = in16 % 8 / 2, byte = in16 / 8 * 2 + in16 % 2;
+    return px::ToFloat(codes[static_cast<size_t>(row * cuda::RoundedPitch(k) + i / 16 * 16 + word * 4 + byte)]);
+  }
+  std::string Check() const {
+    for (int r = 0; r < m; ++r)
+      for (int i = 0; i < cuda::RoundedPitch(k); ++i) {
+        const float want = i < k ? rounded[static_cast<size_t>(r) * k + i] : 0.0f;
+        const float scale = i < k ? scales[static_cast<size_t>(i / group * ScaleStride(m) + r)] : 1.0f;
+        if (!(At(r, i) * scale == want))
+          return "row " + std::to_string(r) + " input " + std::to_string(i) + ": " + std::to_string(At(r, i)) + " · " +
+                 std::to_string(scale) + ", want " + std::to_string(want);
+      }
+    return {};
+  }
+
+  int m, k, group;
+  float fixed;
+  Array<px::bf16> x;
+  Array<px::e4m3> codes;
+  Array<float> scales;
+  std::vector<float> rounded;  // [m, k]
+};
+
+struct E4m3Case {
+  E4m3Case(int m, int n_in, int k, int group, float fixed = 0.0f)
+      : data(static_cast<unsigned>(m * 31 + n_in + k)),
+        n(n_in),
+        inputs(m, k, group, fixed, data),
+        weight(RandomCodes(WeightFormat::kE4m3, n, k, group, data)),
+        layout(cuda::LayOutQuantized(weight)),
+        words(layout.words),
+        meta(layout.meta),
+        bias(data.Normal<float>(n)),
+        out(static_cast<size_t>(m) * (n + 2)) {}
+  void Launch(gpu::Stream& stream) {
+    inputs.Launch(stream);
+    std::fill_n(out.data(), out.size(), NAN);
+    cuda::LaunchE4m3Gemm(stream, cuda::E4m3GemmParams<float>{
+                                     inputs.codes.data(), inputs.scales.data(), words.data(), meta.data(), bias.data(),
+                                     out.data(), ScaleStride(inputs.m), n + 2, inputs.m, n, inputs.k, inputs.group});
+  }
+  std::string Check() const {
+    if (std::string wrong = inputs.Check(); !wrong.empty()) return wrong;
+    const std::vector<float> values = kernels::DequantizedF32(weight);
+    for (int r = 0; r < inputs.m; ++r)
+      for (int c = 0; c < n; ++c) {
+        double want = bias[c], size = std::abs(want);
+        for (int i = 0; i < inputs.k; ++i) {
+          const double product = double{inputs.rounded[static_cast<size_t>(r) * inputs.k + i]} *
+                                 values[static_cast<size_t>(c) * inputs.k + i];
+          want += product;
+          size += std::abs(product);
+        }
+        const double got = out[static_cast<size_t>(r) * (n + 2) + c];
+        if (!kernel_test::SumTolerance(size, inputs.k + 4).Holds(got, want))
+          return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
+                 std::to_string(want);
+      }
+    return {};
+  }
+
+  Data data;
+  int n;
+  Inputs inputs;
+  kernels::QuantizedWeight weight;
+  cuda::QuantLayout layout;
+  Array<px::U128> words;
+  Array<cuda::QuantMeta> meta;
+  Array<float> bias, out;
+};
+
+void CheckCase(int m, int n, int k, int group, float fixed = 0.0f) {
+  E4m3Case c(m, n, k, group, fixed);
+  UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },
+                   [&](const std::string& policy) {
+                     EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k << " group " << group
+                                              << " fixed " << fixed;
+                   });
+}
+
+TEST(InputRounding, IsThatOfE4m3OverEveryExponent) {
+  std::mt19937 rng(3);
+  std::vector<float> values = {0.0f,    -0.0f,    448.0f,    449.0f,    1e30f, -INFINITY, 0x1p-6f, 0x1.fp-7f,
+                               0x1p-9f, 0x1p-10f, 0x1.8p-9f, 0x1.4p-8f, 17.0f, 19.0f,     464.0f};
+  for (int i = 0; i < 100000; ++i) values.push_back(px::BitCast<float>(static_cast<uint32_t>(rng())));
+  for (const float v : values) {
+    const float want = FloatOfE4m3(E4m3OfFloat(v)), got = kernels::NearestE4m3(v);
+    if (std::isnan(want))
+      ASSERT_TRUE(std::isnan(got)) << v;
+    else
+      ASSERT_EQ(px::BitCast<uint32_t>(got), px::BitCast<uint32_t>(want)) << v;
+  }
+}
+
+TEST(CudaRoundInputs, HasTheBitsOfTheRule) {
+  Data data(7);
+  for (const auto& [m, k, group, fixed] : {std::tuple{3, 128, 32, 0.0f},
+                                           {1, 192, 64, 0.0f},
+                                           {5, 384, 128, 0.0f},
+                                           {2, 576, 192, 0.0f},
+                                           {3, 72, 72, 0.0f},
+                                           {2, 2056, 2056, 0.0f},
+                                           {9, 200, 200, 0.01f},
+                                           {2, 1288, 1288, 0.02f},
+                                           {2, 2048, 1024, 0.0f}}) {
+    Inputs inputs(m, k, group, fixed, data);
+    UnderEveryPolicy([&](gpu::Stream& stream) { inputs.Launch(stream); },
+                     [&](const std::string& policy) {
+                       EXPECT_EQ(inputs.Check(), "") << policy << " m " << m << " k " << k << " group " << group;
+                     });
+  }
+}
+
+TEST(CudaE4m3Gemm, EqualsASumOfWhatTheCodesStandFor) {
+  CheckCase(1, 40, 256, 128);          // blocks
+  CheckCase(16, 33, 200, 200);         // a scale for each output, a token's for its inputs
+  CheckCase(19, 72, 384, 64);          // blocks that a cut between ranks divides
+  CheckCase(5, 17, 160, 32);           // … to 32
+  CheckCase(3, 20, 576, 192);          // a step of K meets two groups
+  CheckCase(65, 16, 264, 264, 0.02f);  // the checkpoint's scale
+  CheckCase(130, 150, 128, 128);       // the largest tile
+}
+
+TEST(CudaE4m3Gemm, AnyShape) {
+  Sweep(8, [](Draw& draw) {
+    const int m = draw.Chance(8) ? 0 : draw.Size(150), n = draw.Size(90);
+    const float fixed = draw.Chance(3) ? 0.02f : 0.0f;
+    if (draw.Chance(3)) {
+      const int k = draw.Multiple(8, 500);
+      CheckCase(m, n, k, k, fixed);
+    } else {
+      const int group = draw.Pick({32, 64, 128, 192, 256});
+      CheckCase(m, n, draw.Multiple(group, 768), group, fixed);
+    }
+  });
+}
+
+TEST(CudaE4m3Gemm, ARowHasItsBitsInEveryBatch) {
+  constexpr int kMost = 300, kN = 40, kK = 192;
+  for (const int group : {64, 192}) {
+    E4m3Case all(kMost, kN, kK, group);
+    gpu::Stream stream;
+    all.Launch(stream);
+    ASSERT_EQ(stream.Synchronize(), "");
+    ASSERT_EQ(all.Check(), "");
+    for (int m = 1; m < kMost; m += m < 20 ? 1 : 37) {
+      E4m3Case few(m, kN, kK, group);
+      const int first = (m * 7) % (kMost - m);
+      std::copy_n(all.inputs.x.data() + static_cast<int64_t>(first) * (kK + 8), m * (kK + 8), few.inputs.x.data());
+      std::copy_n(all.words.data(), all.words.size(), few.words.data());
+      std::copy_n(all.meta.data(), all.meta.size(), few.meta.data());
+      std::copy_n(all.bias.data(), kN, few.bias.data());
+      few.Launch(stream);
+      ASSERT_EQ(stream.Synchronize(), "");
+      for (int r = 0; r < m; ++r)
+        for (int c = 0; c < kN; ++c)
+          ASSERT_EQ(few.out[r * (kN + 2) + c], all.out[(first + r) * (kN + 2) + c]) << "of " << m << ", row " << r;
+    }
+  }
+}
+
+#if !defined(__CUDACC__)
+TEST(CudaE4m3Gemm, EveryMissingSynchronizationIsFound) {
+  E4m3Case c(5, 40, 128 * 10, 1280);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.Launch(stream);
+    const std::string error = stream.Synchronize();
+    return error.empty() ? c.Check() : error;
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace baton::cuda_test
