@@ -120,6 +120,10 @@ class FileRun {
     for (const char* key : {"due_times", "start_times", "queue_times", "ttfts", "latencies"})
       BATON_RETURN_IF_ERROR(CheckTime(key, json_[key][i].get<double>()));
     for (const Json& gap : json_["itls"][i]) BATON_RETURN_IF_ERROR(CheckTime("itls", gap.get<double>()));
+    for (const char* key : {"input_lens", "output_lens", "cached_lens"}) {
+      if (const double n = json_[key][i].get<double>(); !(n >= 0 && n <= 1e9))
+        return Wrong(StrCat("\"", key, "\" has ", n, " tokens, which is not between 0 and 1e+09"));
+    }
     static_cast<void>(OutcomeAt(i, {}));
     return absl::OkStatus();
   }

@@ -1,6 +1,7 @@
 // Mean, deviation and percentiles of a list of figures.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace baton::load {
