@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/step_sizes.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/step/request.h"
 #include "engine/step/role_policy.h"
@@ -57,6 +58,7 @@ struct SchedulerLoad {
   Duration predicted_wait{};                                      ///< until a request that comes now starts
   std::vector<int32_t> used_blocks, total_blocks, cached_blocks;  ///< per KV group
   int32_t shared_blocks = 0;                                      ///< of several owners, of all groups
+  int64_t empty_tokens = 0;                                       ///< that would find room in used blocks of group 0
   int64_t steps = 0, preemptions = 0, cancelled_steps = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t steps_ended = 0;      ///< that computed something to its end
@@ -64,6 +66,7 @@ struct SchedulerLoad {
   Duration step_time{},
       prefill_time{};  ///< from plan to commit, of those steps; of those that computed some of a prompt
   int32_t held_requests = 0;
+  StepSizes step_sizes;
 };
 
 class Scheduler {

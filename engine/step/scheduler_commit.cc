@@ -18,6 +18,7 @@ void Scheduler::State::CountStep(const StepPlan& plan, Duration took) {
     if (!decodes) of_prompts += step.num_tokens;
   }
   ++steps_ended;
+  step_sizes.Count(plan.total_tokens);
   step_time += took;
   computed_tokens += of_prompts;
   if (of_prompts > 0) prefill_time += took;
@@ -201,6 +202,20 @@ SequenceOutput Scheduler::State::MakeOutput(const RequestState& r, int32_t choic
   return out;
 }
 
+// What blocks were taken for and do not hold yet. A block of several owners is full, or its next token gets a copy.
+int64_t Scheduler::State::EmptyTokens() const {
+  int64_t empty = 0;
+  for (const auto& [id, s] : by_id) {
+    if (s->kv.tables.empty()) continue;
+    const BlockPool& pool = cache.pool(0);
+    const BlockTable& table = s->kv.tables[0];
+    const int64_t capacity = int64_t{table.size()} * pool.tokens_per_block();
+    if (table.owned() > 0 && pool.owners(table.blocks().back()) == 1)
+      empty += std::max<int64_t>(0, capacity - s->computed);
+  }
+  return empty;
+}
+
 SchedulerLoad Scheduler::Load() const {
   const State& st = *state_;
   SchedulerLoad load;
@@ -217,6 +232,8 @@ SchedulerLoad Scheduler::Load() const {
     load.cached_blocks.push_back(pool.cached_free_blocks());
     load.shared_blocks += pool.shared_blocks();
   }
+  load.empty_tokens = st.EmptyTokens();
+  load.step_sizes = st.step_sizes;
   load.steps = static_cast<int64_t>(st.step);
   load.steps_ended = st.steps_ended;
   load.computed_tokens = st.computed_tokens;

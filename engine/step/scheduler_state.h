@@ -149,6 +149,7 @@ class Scheduler::State {
   void EndWithoutToken(Sequence& sequence, const SequenceResult& result, TimePoint now);
   void AcceptToken(Sequence& sequence, const kernels::SampleResult& token, TimePoint now);
   void CountStep(const StepPlan& plan, Duration took);
+  int64_t EmptyTokens() const;
   void OutputPromptLogprobs(Sequence& sequence, const SequenceStep& step,
                             const std::vector<kernels::SampleResult>& scores, TimePoint now);
   void FinishGenerating(Sequence& sequence);
@@ -201,6 +202,7 @@ class Scheduler::State {
   int32_t held = 0;
   int64_t steps_ended = 0, computed_tokens = 0;
   Duration step_time{}, prefill_time{};
+  StepSizes step_sizes;
   int64_t preemptions = 0, cancelled_steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 

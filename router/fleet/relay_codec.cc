@@ -326,6 +326,10 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.generation_tokens = l.generation_tokens();
   out.leaked_kv_blocks = l.leaked_kv_blocks();
   out.calls_refused = l.calls_refused();
+  out.kv_empty_tokens = l.kv_empty_tokens();
+  const auto buckets = std::min(out.step_sizes.steps.size(), static_cast<size_t>(l.steps_by_tokens_size()));
+  std::copy_n(l.steps_by_tokens().begin(), buckets, out.step_sizes.steps.begin());
+  out.step_sizes.tokens = l.step_tokens();
   const v1::HandoffLoad& h = l.handoff();
   out.handoff = {h.transport(),
                  h.tickets(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/protocol_versions.h"
+#include "common/step_sizes.h"
 #include "router/request_types.h"
 
 namespace baton::router {
@@ -80,6 +81,8 @@ struct WorkerLoad {
   int64_t preemptions = 0, prompt_tokens = 0, generation_tokens = 0;
   int64_t leaked_kv_blocks = 0;
   int64_t calls_refused = 0;
+  int64_t kv_empty_tokens = 0;
+  StepSizes step_sizes;
   HandoffLoad handoff;
   std::optional<GrammarLoad> grammars{};  ///< none: the worker has no tokenizer
 };

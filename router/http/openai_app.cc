@@ -401,13 +401,13 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const SeenChats::Counts chats = s.model.seen_chats->counts();
   tokens.kept_bytes += chats.kept_bytes;
   tokens.found_bytes += chats.found_bytes;
-  call->Respond(
-      HttpResponse{200,
-                   {},
-                   "text/plain; version=0.0.4; charset=utf-8",
-                   s.metrics.Render(service_.fleet().Views(),
-                                    {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
-                                     service_.texts_queued(), tokens, s.model.grammars->counts(), UsesOf(keys_)})});
+  call->Respond(HttpResponse{
+      200,
+      {},
+      "text/plain; version=0.0.4; charset=utf-8",
+      s.metrics.Render(service_.fleet().Views(),
+                       {s.clock.Now(), s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
+                        service_.texts_queued(), tokens, s.model.grammars->counts(), UsesOf(keys_)})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

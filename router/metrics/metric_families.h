@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -44,6 +45,17 @@ inline Buckets TokenCountBuckets() {
   }
   return out;
 }
+
+/// What a worker had reported when it was scraped.
+struct StepHistory {
+  struct Sample {
+    TimePoint at;
+    int64_t prompt_tokens, generation_tokens;
+  };
+  std::string incarnation;
+  std::deque<Sample> samples;  ///< oldest first
+  StepSizes shown;             ///< in the histogram
+};
 
 struct RouterMetrics::Families {
   explicit Families(const std::string& model)
@@ -165,6 +177,10 @@ struct RouterMetrics::Families {
   void RenderTransfers(const prom::Labels& with, const std::string& incarnation, const HandoffLoad& h);
   void RenderPeers(const std::vector<LinkView>& workers);
   void RenderQueues(const std::vector<LinkView>& workers);
+  // What workers report of their steps: sizes, tokens in a second, room left in blocks (worker_steps.cc).
+  void RenderSteps(const prom::Labels& with, const WorkerFacts& facts, const WorkerLoad& load, TimePoint now);
+  // This process, by the names of Prometheus's clients (process_series.cc).
+  void RenderProcess();
   void RenderRouter(const RouterHoldings& router) {
     const auto set = [this](const char* name, const char* help, double value) { Gauge(name, help, labels).Set(value); };
     set("baton_router_running_requests", "Requests in the router", static_cast<double>(router.running_requests));
@@ -214,6 +230,7 @@ struct RouterMetrics::Families {
   std::mutex render_mutex;                                                 // guards what follows
   std::map<prom::Gauge*, prom::Family<prom::Gauge>*> shown, shown_before;  // gauges of this scrape and the one before
   std::map<std::string, std::pair<std::string, double>> grown;
+  std::map<std::string, StepHistory> step_history;  // by a worker's name
 
   prom::Histogram& first_token =
       Histogram("vllm:time_to_first_token_seconds", "Time to first token", kFirstTokenBuckets);
@@ -231,6 +248,10 @@ struct RouterMetrics::Families {
   prom::Histogram& prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", TokenCountBuckets());
   prom::Histogram& generation =
       Histogram("vllm:request_generation_tokens", "Generated tokens of a request", TokenCountBuckets());
+  prom::Histogram& longest_choice = Histogram("vllm:request_max_num_generation_tokens",
+                                              "Generated tokens of a request's longest choice", TokenCountBuckets());
+  prom::Histogram& computed = Histogram("vllm:request_prefill_kv_computed_tokens",
+                                        "Prompt tokens of a request that were not cached", TokenCountBuckets());
   prom::Histogram& max_tokens =
       Histogram("vllm:request_params_max_tokens", "max_tokens of a request", TokenCountBuckets());
   prom::Histogram& n = Histogram("vllm:request_params_n", "n of a request", kChoiceBuckets);

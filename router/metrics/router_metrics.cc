@@ -17,6 +17,8 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
   f_->e2e.Observe(r.e2e_s);
   f_->prompt.Observe(static_cast<double>(r.prompt_tokens));
   f_->generation.Observe(static_cast<double>(r.completion_tokens));
+  f_->longest_choice.Observe(static_cast<double>(r.longest_choice_tokens));
+  f_->computed.Observe(static_cast<double>(r.prompt_tokens - r.cached_tokens));
   f_->max_tokens.Observe(static_cast<double>(r.max_tokens));
   f_->n.Observe(static_cast<double>(r.n));
   if (r.queue_s >= 0) f_->queue.Observe(r.queue_s);
@@ -104,10 +106,12 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
              "Tokens of the prompts that a worker took up, cached and handed over ones, too", with, incarnation,
              load.prompt_tokens);
     f_->Grow("vllm:generation_tokens_total", "Tokens generated", with, incarnation, load.generation_tokens);
+    f_->RenderSteps(with, *w.facts, load, router.now);
   }
   f_->RenderPeers(workers);
   f_->RenderQueues(workers);
   f_->RenderRouter(router);
+  f_->RenderProcess();
   f_->DropOldGauges();
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }

@@ -31,7 +31,8 @@ struct FinishedRequest {
   double queue_s = -1, prefill_s = -1, decode_s = -1;  ///< -1: not known
   double time_per_output_token_s = -1;
   int64_t retries = 0, migrations = 0;
-  int64_t thought_tokens = 0;  ///< of completion_tokens
+  int64_t thought_tokens = 0;         ///< of completion_tokens
+  int64_t longest_choice_tokens = 0;  ///< completion tokens of the longest of n
   std::optional<StageTimings> stages;
 };
 
@@ -49,6 +50,7 @@ struct KeyUse {
 
 /// The router's gauges at the moment of a scrape.
 struct RouterHoldings {
+  TimePoint now{};
   int64_t running_requests = 0;
   int64_t recomputing_requests = 0;  ///< that hold a share of the retry budget
   int64_t index_units = 0, index_bytes = 0;

@@ -394,6 +394,8 @@ void RequestDriver::Finish(const char* reason, std::string_view error) {
   FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
                        predicted_cached_tokens_};
   done.thought_tokens = usage.thought_tokens.value_or(0);
+  for (const ChoiceText& text : texts_)
+    done.longest_choice_tokens = std::max<int64_t>(done.longest_choice_tokens, text.tokens());
   done.max_tokens = generation_.sampling.max_tokens.value_or(0);
   done.n = static_cast<int64_t>(texts_.size());
   done.e2e_s = Seconds(took);

@@ -96,6 +96,74 @@ TEST(RouterMetrics, ARestartIsCountedAndLeavesNoOldSeries) {
   EXPECT_THAT(Line(text, "baton_worker_losses_total{"), HasSubstr("} 2"));
 }
 
+TEST(RouterMetrics, StepsHaveSizesThroughputAndRoomLeftInBlocks) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kBoth, "first life")};
+  auto facts = *workers[0].facts;
+  facts.tokens_per_block = 16;
+  workers[0].facts = std::make_shared<const WorkerFacts>(facts);
+  WorkerLoad& load = workers[0].load;
+  const auto at = [&](int seconds) {
+    RouterHoldings holdings;
+    holdings.now = TimePoint(std::chrono::seconds(seconds));
+    return metrics.Render(workers, holdings);
+  };
+  load.kv_blocks_used = 4, load.kv_empty_tokens = 16;
+  load.prompt_tokens = 1000, load.generation_tokens = 50;
+  load.step_sizes.Count(8), load.step_sizes.Count(9), load.step_sizes.Count(20'000);
+  std::string text = at(100);
+  EXPECT_THAT(Line(text, "vllm:avg_prompt_throughput_toks_per_s{"), HasSubstr("} 0")) << "since when is not known";
+  EXPECT_THAT(Line(text, "baton_kv_waste_ratio{"), HasSubstr("} 0.25"));
+  const std::string sizes =
+      "vllm:iteration_tokens_total_bucket{engine=\"0\",model_name=\"m\",role=\"both\",worker=\"both-0\",le=";
+  EXPECT_THAT(text, HasSubstr(sizes + "\"1\"} 0"));
+  EXPECT_THAT(text, HasSubstr(sizes + "\"8\"} 1"));
+  EXPECT_THAT(text, HasSubstr(sizes + "\"16384\"} 2"));
+  EXPECT_THAT(text, HasSubstr(sizes + "\"+Inf\"} 3"));
+  EXPECT_THAT(Line(text, "vllm:iteration_tokens_total_sum{"), HasSubstr("} 20017"));
+  load.prompt_tokens = 3000, load.generation_tokens = 90;
+  text = at(120);
+  EXPECT_THAT(Line(text, "vllm:avg_prompt_throughput_toks_per_s{"), HasSubstr("} 100"));
+  EXPECT_THAT(Line(text, "vllm:avg_generation_throughput_toks_per_s{"), HasSubstr("} 2"));
+  EXPECT_THAT(text, HasSubstr(sizes + "\"+Inf\"} 3")) << "not counted twice";
+  // Who else scrapes in between does not shorten the time that a rate is of.
+  load.generation_tokens = 100;
+  at(125);
+  EXPECT_THAT(Line(at(126), "vllm:avg_generation_throughput_toks_per_s{"), HasSubstr("} 1.923")) << "50 in 26 s";
+  EXPECT_THAT(Line(at(131), "vllm:avg_generation_throughput_toks_per_s{"), HasSubstr("} 0.909")) << "10 in 11 s";
+  auto again = *workers[0].facts;
+  again.incarnation = "second life";
+  workers[0].facts = std::make_shared<const WorkerFacts>(again);
+  load = {};
+  load.step_sizes.Count(1);
+  text = at(140);
+  EXPECT_THAT(Line(text, "vllm:avg_generation_throughput_toks_per_s{"), HasSubstr("} 0"));
+  EXPECT_THAT(text, HasSubstr(sizes + "\"+Inf\"} 4"));
+}
+
+TEST(RouterMetrics, TheProcessIsThereByPrometheusNames) {
+  RouterMetrics metrics("m");
+  const std::string text = metrics.Render({}, {});
+  const auto value = [&](const char* name) { return std::stod(Line(text, name).substr(std::string(name).size())); };
+  EXPECT_GT(value("process_resident_memory_bytes "), 1 << 20);
+  EXPECT_GT(value("process_virtual_memory_bytes "), value("process_resident_memory_bytes "));
+  EXPECT_GT(value("process_open_fds "), 2);
+  EXPECT_GE(value("process_max_fds "), value("process_open_fds "));
+  EXPECT_LT(value("process_cpu_seconds_total "), 600);
+  const double now = Seconds(std::chrono::system_clock::now().time_since_epoch());
+  EXPECT_NEAR(value("process_start_time_seconds "), now, 600);
+}
+
+TEST(RouterMetrics, ARequestsLongestChoiceAndComputedPromptHaveHistograms) {
+  RouterMetrics metrics("m");
+  FinishedRequest done{"stop", 100, 12, 64};
+  done.longest_choice_tokens = 7;
+  metrics.Finished(done);
+  const std::string text = metrics.Render({}, {});
+  EXPECT_THAT(Line(text, "vllm:request_max_num_generation_tokens_sum{"), HasSubstr("} 7"));
+  EXPECT_THAT(Line(text, "vllm:request_prefill_kv_computed_tokens_sum{"), HasSubstr("} 36"));
+}
+
 TEST(RouterMetrics, StagesHaveHistograms) {
   RouterMetrics metrics("m");
   FinishedRequest done{"stop", 10, 2};

@@ -113,6 +113,9 @@ v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
     out.set_kv_blocks_total(load.total_blocks[0]);
   }
   out.set_kv_blocks_shared(load.shared_blocks);
+  out.set_kv_empty_tokens(load.empty_tokens);
+  out.mutable_steps_by_tokens()->Add(load.step_sizes.steps.begin(), load.step_sizes.steps.end());
+  out.set_step_tokens(load.step_sizes.tokens);
   out.set_steps(static_cast<uint64_t>(load.steps));
   out.set_prefix_queries_tokens(load.prompt_tokens);
   out.set_prefix_hits_tokens(load.cached_tokens);
