@@ -57,7 +57,8 @@ void AddTable(const std::string& heading, const std::string& what, const std::ve
   absl::StrAppend(&page, "\n## ", heading, "\n\n", what, "\n\n| flag | default | what |\n|---|---|---|\n");
   for (const Flag& flag : set.flags()) {
     const std::string unit = flag.unit.empty() || flag.is_bool ? "" : StrCat(" ", flag.unit);
-    const std::string name = StrCat("--", flag.is_bool && flag.default_text == "true" ? "[no-]" : "", flag.name);
+    const std::string name =
+        StrCat("--", flag.is_auto || (flag.is_bool && flag.default_text == "true") ? "[no-]" : "", flag.name);
     const std::string value = flag.default_text.empty() ? "" : StrCat("`", flag.default_text, "`");
     absl::StrAppend(&page, "| `", name, "`", unit, flag.is_list ? ", repeatable" : "", " | ", value, " | ",
                     Cell(flag.help), " |\n");

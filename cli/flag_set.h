@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/config_fields.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 
 namespace CLI {
@@ -29,6 +31,7 @@ struct Flag {
   std::string group;  ///< heading in --help
   std::string default_text;
   bool is_bool = false;
+  bool is_auto = false;  ///< of a bool: unless it is given, what its help says
   bool is_list = false;  ///< may be repeated; the first use replaces the default
   std::function<absl::Status(const std::vector<std::string>&)> set;
   std::function<std::string()> text;  ///< the value as it is now
@@ -123,9 +126,18 @@ absl::Status ParseField(const std::string& text, T& out) {
   return absl::OkStatus();
 }
 
+inline absl::Status ParseField(const std::string& text, std::optional<bool>& out) {
+  bool value = false;
+  BATON_RETURN_IF_ERROR(ParseField(text, value));
+  out = value;
+  return absl::OkStatus();
+}
+
 template <class T>
 std::string FieldText(const T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, std::optional<bool>>) {
+    return value ? FieldText(*value) : "auto";
+  } else if constexpr (std::is_same_v<T, bool>) {
     return value ? "true" : "false";
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return absl::StrJoin(value, ",");
@@ -156,7 +168,8 @@ void FlagSet::Add(Config& config, const std::string& group, const std::vector<st
         return absl::OkStatus();
       };
     } else {
-      flag.is_bool = std::is_same_v<T, bool>;
+      flag.is_auto = std::is_same_v<T, std::optional<bool>>;
+      flag.is_bool = std::is_same_v<T, bool> || flag.is_auto;
       flag.set = [&member](const std::vector<std::string>& values) { return ParseField(values.back(), member); };
     }
     Merge(std::move(flag));

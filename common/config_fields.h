@@ -10,13 +10,15 @@
 // Name, member, unit, help and what the field may be; without the last, all that its type holds. CheckFields refuses
 // the rest and --help shows it, so a config's Validate() has the rules between fields only.
 //
-// The default is the member's initializer. Field types: bool, int32_t, int64_t, uint64_t, double, std::string,
-// std::vector<std::string>. Integers take suffixes: 32k = 32,000; 32K = 32,768; 4G, 4GiB. A flag `--max-num-seqs` is
-// also `BATON_MAX_NUM_SEQS` and the YAML key `max-num-seqs`; flag over environment over file over default.
+// The default is the member's initializer. Field types: bool, std::optional<bool> (unset: auto, what its help says),
+// int32_t, int64_t, uint64_t, double, std::string, std::vector<std::string>. Integers take suffixes: 32k = 32,000; 32K
+// = 32,768; 4G, 4GiB. A flag `--max-num-seqs` is also `BATON_MAX_NUM_SEQS` and the YAML key `max-num-seqs`; flag over
+// environment over file over default.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -71,7 +73,7 @@ absl::Status CheckFields(Config config) {
       for (const std::string& one : member) first.Update(CheckField(name, one, rule));
     } else if constexpr (std::is_same_v<T, std::string>) {
       first.Update(CheckField(name, member, rule));
-    } else {
+    } else if constexpr (!std::is_same_v<T, std::optional<bool>>) {
       first.Update(CheckField(name, static_cast<double>(member), rule));
     }
   });

@@ -71,7 +71,7 @@ struct WorkerConfig {
   std::string hash_key_file;
 
   // ---- steps
-  bool async_scheduling = false;
+  std::optional<bool> async_scheduling;
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   int32_t long_prefill_token_threshold = 0;
@@ -104,6 +104,8 @@ struct WorkerConfig {
   /// rank's, and the others follow it. Unset: it names none.
   std::optional<std::vector<int>> CudaDevices() const;
   bool on_gpu() const { return CudaDevices().has_value(); }
+  /// A step is given to the engine while the one before it runs.
+  bool steps_ahead() const { return async_scheduling.value_or(on_gpu()); }
   /// The number of the GPU of a rank of this machine.
   int CudaDeviceOf(int rank) const;
   /// What `enforce_eager` and `cuda_graph_sizes` say, ascending, none beyond a step's limits; unset: no list of
@@ -239,8 +241,8 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
   field("async-scheduling", c.async_scheduling, "",
-        "plan a step of decodes while the step before it runs; what reads the tokens on the host (grammars, penalties, "
-        "bad words, beam searches) is planned between steps, as without");
+        "plan a step of decodes while the step before it runs, and give it to the GPU; auto = on a GPU. What reads the "
+        "tokens on the host (grammars, penalties, bad words, beam searches) is planned between steps, as without");
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
   field("long-prefill-token-threshold", c.long_prefill_token_threshold, "tokens",
         "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound, or 4 % of "

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 
 #include "cli/router_ports.h"
 #include "cli/serve_config.h"
@@ -19,6 +20,7 @@ struct SampleConfig {
   int32_t max_num_seqs = 256;
   int64_t kv_cache_memory = 0;
   bool enable_prefix_caching = true;
+  std::optional<bool> async_scheduling;
   double max_step_ms = 200;
   std::string host = "127.0.0.1";
   std::vector<std::string> worker;
@@ -29,6 +31,7 @@ void VisitFields(SampleConfig& c, Visitor&& field) {
   field("max-num-seqs", c.max_num_seqs, "sequences", "in one step", Range(1, 65536));
   field("kv-cache-memory", c.kv_cache_memory, "bytes", "");
   field("enable-prefix-caching", c.enable_prefix_caching, "", "");
+  field("async-scheduling", c.async_scheduling, "", "auto = on a GPU");
   field("max-step-ms", c.max_step_ms, "ms", "");
   field("host", c.host, "", "");
   field("worker", c.worker, "", "");
@@ -64,6 +67,19 @@ TEST(FlagSet, DefaultsStayWhenNothingIsGiven) {
   Parsed p({});
   EXPECT_EQ(p.config.max_num_seqs, 256);
   EXPECT_TRUE(p.set.given().empty());
+}
+
+TEST(FlagSet, ABoolThatIsNotGivenMayBeLeftToTheProcess) {
+  EXPECT_EQ(Parsed({}).config.async_scheduling, std::nullopt);
+  EXPECT_EQ(Parsed({}).set.flags()[3].default_text, "auto");
+  EXPECT_EQ(Parsed({"--async-scheduling"}).config.async_scheduling, true);
+  EXPECT_EQ(Parsed({"--async-scheduling=false"}).config.async_scheduling, false);
+  EXPECT_EQ(Parsed({"--no-async-scheduling"}).config.async_scheduling, false);
+  EXPECT_EQ(Parsed({"--config", TempYaml("async-scheduling: false\n")}).config.async_scheduling, false);
+  const Parsed given({"--no-async-scheduling"});
+  std::vector<std::string> argv;
+  AppendGiven(given.set, "sample", argv);
+  EXPECT_THAT(argv, testing::ElementsAre("--no-async-scheduling"));
 }
 
 struct OtherConfig {

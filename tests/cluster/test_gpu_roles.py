@@ -6,7 +6,7 @@ import unittest
 from harness import Cluster, in_parallel
 from test_disaggregated import LONG, wait_for_memory
 from test_kv_types import keeps_the_protocol
-from test_promise_a import answer
+from test_promise_a import answer, requests
 
 PLUGIN = os.environ.get("BATON_EMULATED_PLUGIN", "")
 GPU = {"device": "cuda", "device-plugin": PLUGIN}
@@ -59,6 +59,18 @@ class GpuRoles(unittest.TestCase):
                 self.equals(c, alone, transport)
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
                 self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
+
+    def test_steps_that_a_gpu_is_given_ahead_change_no_bit(self):
+        asked = [{**body, "max_tokens": min(body["max_tokens"], 12)} for body in requests(12, seed=19)]
+        one_by_one = [*SMALL, *flags("GPU bfloat16"), "--no-async-scheduling"]
+        with Cluster(args=one_by_one) as c:
+            alone = [answer(c, body) for body in asked]
+        for args in (one_by_one, one_by_one[:-1]):
+            with Cluster(args=args) as c:
+                got = in_parallel([lambda b=b: answer(c, b) for b in asked])
+                for body, want, have in zip(asked, alone, got):
+                    self.assertEqual(have, want, f"{args}: {body}")
+                wait_for_memory(c, f"{args}")
 
     def test_a_pair_with_fp8_equals_one_although_slots_are_damaged(self):
         alone = answers_of_one("GPU fp8")

@@ -140,6 +140,17 @@ TEST(WorkerDevice, DecodesAreRecordedAtTheStartUnlessEagerIsAskedFor) {
   }
 }
 
+TEST(WorkerDevice, AGpuHasTheStepBehindUnlessThatIsSwitchedOff) {
+  EXPECT_FALSE(Config().steps_ahead());
+  EXPECT_TRUE(OnDevice().steps_ahead());
+  for (const bool asked : {false, true}) {
+    for (WorkerConfig c : {Config(), OnDevice()}) {
+      c.async_scheduling = asked;
+      EXPECT_EQ(c.steps_ahead(), asked);
+    }
+  }
+}
+
 TEST(WorkerDevice, SizesOfRecordedSteps) {
   WorkerConfig c = OnDevice();
   c.max_num_seqs = 6;

@@ -29,7 +29,7 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   out.scheduler.max_stall_ms = config.max_stall_ms;
   out.scheduler.max_waiting_requests = config.max_waiting_requests;
   out.scheduler.max_waiting_tokens = config.max_waiting_tokens;
-  out.plan_ahead = config.async_scheduling;
+  out.plan_ahead = config.steps_ahead();
   out.cache.enable_prefix_caching = config.enable_prefix_caching;
   out.cache.model_digest = loaded.model->config().digest;
   return out;
