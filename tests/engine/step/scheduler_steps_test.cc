@@ -59,6 +59,27 @@ TEST(SchedulerSteps, TheLoadCountsWhatIsLeftOfPrefillsAndNoDecodes) {
   EXPECT_EQ(h.scheduler().Load().waiting_tokens, 0);
 }
 
+TEST(SchedulerSteps, TheLoadCountsStepsBySizeAndTheRoomLeftInBlocks) {
+  SteppedEngine h(Options(64));
+  EXPECT_EQ(h.scheduler().Load().empty_tokens, 0);
+  ASSERT_TRUE(h.Add(Long(1, 20)).ok());
+  ASSERT_TRUE(h.Step());
+  const SchedulerLoad first = h.scheduler().Load();
+  EXPECT_EQ(first.step_sizes.tokens, 20);
+  EXPECT_EQ(first.step_sizes.steps[3], 1) << "17 to 32 tokens";
+  const int64_t room = first.empty_tokens + 20;
+  EXPECT_EQ(room % first.used_blocks[0], 0);
+  EXPECT_LT(first.empty_tokens, room / first.used_blocks[0]) << "less than a block";
+  ASSERT_TRUE(h.Step());
+  const SchedulerLoad second = h.scheduler().Load();
+  EXPECT_EQ(second.step_sizes.tokens, 21);
+  EXPECT_EQ(second.step_sizes.steps[0], 1) << "a decode";
+  EXPECT_EQ(second.empty_tokens, int64_t{second.used_blocks[0]} * room / first.used_blocks[0] - 21);
+  h.scheduler().Cancel(1, h.now);
+  h.Step();
+  EXPECT_EQ(h.scheduler().Load().empty_tokens, 0);
+}
+
 TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
   SteppedEngineOptions o = Options(128);
   o.scheduler.max_prefill_chunk = 32;

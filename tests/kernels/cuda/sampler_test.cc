@@ -34,8 +34,9 @@ struct SampleCase {
     std::fill_n(raw.data(), raw.size(), NAN);
     std::fill_n(top_tokens.data(), top_tokens.size(), -1);
     for (int r = 0; r < rows; ++r) out[r] = {-1, NAN, -1, -1};
-    cuda::LaunchSample(stream, {logits.data(), raw.data(), vocab, params.data(), tokens.data(), values.data(),
-                                masks.data(), out.data(), top_tokens.data(), top_logprobs.data(), rows, vocab});
+    cuda::LaunchSample(stream,
+                       {logits.data(), raw.data(), vocab, params.data(), tokens.data(), values.data(), masks.data(),
+                        out.data(), top_tokens.data(), top_logprobs.data(), nullptr, rows, vocab});
   }
   std::string Run() {
     gpu::Stream stream;
