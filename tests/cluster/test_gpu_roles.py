@@ -70,7 +70,7 @@ class GpuRoles(unittest.TestCase):
                 got = in_parallel([lambda b=b: answer(c, b) for b in asked])
                 for body, want, have in zip(asked, alone, got):
                     self.assertEqual(have, want, f"{args}: {body}")
-                wait_for_memory(c, f"{args}")
+                c.wait_until(lambda: c.metric("baton_leaked_kv_blocks") == 0, f"every block has an owner who knows of it: {args}", 5)
 
     def test_a_pair_with_fp8_equals_one_although_slots_are_damaged(self):
         alone = answers_of_one("GPU fp8")
