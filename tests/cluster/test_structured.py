@@ -171,6 +171,9 @@ class Combined(unittest.TestCase):
             '<f>\\s*(1|"one")\\s*(</f>|/)': {"type": "triggered_tags", "triggers": ["<"], "tags": [tag], "at_least_one": True, "stop_after_first": True},
             '(ab){2,3}x?': {"type": "sequence", "elements": [{"type": "repeat", "min": 2, "max": 3, "content": {"type": "const_string", "value": "ab"}},
                                                             {"type": "optional", "content": {"type": "const_string", "value": "x"}}]},
+            '(ab|c){1,4};[a-z]{1,5}': {"type": "sequence", "elements": [{"type": "grammar", "grammar": 'root ::= ("ab" | "c"){1,4} ";"'}, word]},
+            '\\s*<parameter=n>(?s:.*?)</parameter>\\s*': {"type": "qwen_xml_parameter", "json_schema": {
+                "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
         }
         ended = set()
         toward = {**{str(t): -100 for t in WHITE}, **{str(t): 4.0 for t in self.tokens_of(";")}}  # JSON may have white space around it
@@ -184,7 +187,7 @@ class Combined(unittest.TestCase):
                     self.assertTrue(re.fullmatch(regex, choice["text"]), (regex, choice))
         self.assertEqual(ended, set(formats))
         reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", "response_format": {"type": "structural_tag", "format": {
-            "type": "sequence", "elements": [word, {"type": "qwen_xml_parameter", "json_schema": {}}]}}})
+            "type": "sequence", "elements": [word, {"type": "token", "token": 5}]}}})
         self.assertEqual((reply.status, reply.json()["error"]["param"]), (400, "response_format.format.elements[1].type"), reply.body)
 
     def test_ends(self):
