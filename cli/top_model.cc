@@ -15,7 +15,11 @@ std::optional<double> Number(const json& of, const char* key) {
   const auto found = of.find(key);
   return found != of.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
 }
-int64_t Whole(const json& of, const char* key) { return static_cast<int64_t>(Number(of, key).value_or(0)); }
+/// A recording is a file like any other: what no server counts becomes the nearest that one could.
+int64_t Whole(const json& of, const char* key) {
+  constexpr double kMost = 1e15;
+  return static_cast<int64_t>(std::clamp(Number(of, key).value_or(0), -kMost, kMost));
+}
 std::string Text(const json& of, const char* key) {
   const auto found = of.find(key);
   return found != of.end() && found->is_string() ? found->get<std::string>() : "";

@@ -1,5 +1,6 @@
 #include "load/arrivals.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -29,7 +30,9 @@ std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t 
     at[i] = drawn;
   }
   const double stretch = drawn > 0 ? meant / drawn : 0;
-  for (size_t i = 0; i < requests; ++i) out[i] = Duration(static_cast<int64_t>(at[i] * stretch * 1e9));
+  constexpr double kLatest = 9e18;  // nanoseconds: at the lowest rates a long run ends after what a Duration holds
+  for (size_t i = 0; i < requests; ++i)
+    out[i] = Duration(static_cast<int64_t>(std::min(at[i] * stretch * 1e9, kLatest)));
   return out;
 }
 

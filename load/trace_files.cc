@@ -16,6 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+/// A year: nobody replays a longer trace, and every time of a shorter one has a Duration.
+constexpr double kLongestTraceMs = 366 * 86400e3;
+
 /// The number of a block's made text: the same hash is the same text.
 absl::StatusOr<uint64_t> BlockPiece(const Json& hash, const DatasetLine& line) {
   if (hash.is_number_integer()) return hash.get<uint64_t>() * 0x9e3779b97f4a7c15 + 1;
@@ -50,7 +53,12 @@ absl::Status TraceReader::SetTime(double ms, const DatasetLine& line, Prompt& pr
   if (!first_ms_) first_ms_ = last_ms_ = ms;
   if (ms < last_ms_) return line.Wrong(StrCat("time runs backwards by ", last_ms_ - ms, " ms"));
   last_ms_ = ms;
-  prompt.at = Duration(static_cast<int64_t>((ms - *first_ms_) / options_.trace_speed * 1e6));
+  const double after_ms = (ms - *first_ms_) / options_.trace_speed;
+  if (after_ms > kLongestTraceMs) {
+    return line.Wrong(StrCat("it is due ", after_ms / 1000, " s after the first line at --trace-speed ",
+                             options_.trace_speed, ": at most ", kLongestTraceMs / 1000));
+  }
+  prompt.at = Duration(static_cast<int64_t>(after_ms * 1e6));
   return absl::OkStatus();
 }
 

@@ -54,6 +54,9 @@ Fit FitOf(const std::vector<Pair>& pairs) {
   return fit;
 }
 
+/// No run has more tokens in a request or seconds in a wait.
+constexpr double kMost = 1e9;
+
 class Details {
  public:
   explicit Details(const Json& json) : json_(json) {}
@@ -64,6 +67,10 @@ class Details {
       if (json_[key].size() != json_["ttfts"].size())
         return absl::InvalidArgumentError(
             StrCat("\"", key, "\" has ", json_[key].size(), " entries, \"ttfts\" ", json_["ttfts"].size()));
+      for (size_t i = 0; i < size(); ++i) {
+        if (const double value = At(key, i); !(std::abs(value) <= kMost))
+          return absl::InvalidArgumentError(StrCat("\"", key, "\"[", i, "] is ", value, ": at most ", kMost));
+      }
     }
     return absl::OkStatus();
   }
@@ -81,7 +88,8 @@ class Details {
     return At("ttfts", i) * 1e3;
   }
   double CachedTokens(size_t i) const {
-    return json_.contains("cached_lens") && i < json_["cached_lens"].size() ? At("cached_lens", i) : 0;
+    const bool said = json_.contains("cached_lens") && i < json_["cached_lens"].size();
+    return said ? std::clamp(At("cached_lens", i), 0.0, At("input_lens", i)) : 0;
   }
 
  private:
@@ -108,7 +116,7 @@ absl::StatusOr<Calibration> Calibrate(const std::string& bench, const worker::Wo
   double busy_s = 0, last_s = 0;  // of all requests together: how many run at a time
   for (size_t i = 0; i < details.size(); ++i) busy_s += details.At("latencies", i);
   if (json.contains("duration") && json["duration"].is_number()) last_s = json["duration"].get<double>();
-  const auto at_a_time = static_cast<int64_t>(std::lround(last_s > 0 ? busy_s / last_s / workers : 1));
+  const auto at_a_time = static_cast<int64_t>(std::lround(last_s > 0 ? std::min(busy_s / last_s / workers, kMost) : 1));
   const StepTimes times(plan, machine);
   std::vector<Pair> prefills, steps;
   for (size_t i = 0; i < details.size(); ++i) {

@@ -149,6 +149,7 @@ TEST_F(DatasetFile, ABrokenLineIsNamedWithFileAndNumber) {
       {"mooncake", R"({"input_length": 5, "output_length": 5})", "no \"timestamp\""},
       {"mooncake", R"({"timestamp": "x", "input_length": 5, "output_length": 5})", "no number"},
       {"mooncake", R"({"timestamp": 9, "input_length": 5, "output_length": 5})", "time runs backwards by 1 ms"},
+      {"mooncake", R"({"timestamp": 1e14, "input_length": 5, "output_length": 5})", "1e+11 s after the first line"},
       {"mooncake", R"({"timestamp": 10, "input_length": 0, "output_length": 5})", "\"input_length\" is 0"},
       {"mooncake", R"({"timestamp": 10, "input_length": 1e99, "output_length": 5})", "\"input_length\""},
       {"mooncake", R"({"timestamp": 10, "input_length": 5, "output_length": -1})", "\"output_length\" is -1"},
@@ -167,6 +168,9 @@ TEST_F(DatasetFile, ABrokenLineIsNamedWithFileAndNumber) {
        {"2023-11-16,1,2", "2023-11-16 18:15:46.5,0,2", "2023-11-16 18:15:46.5,1", "2023-11-16 18:15:nan,1,2"})
     EXPECT_THAT(Read("azure", StrCat("TIMESTAMP,a,b\n", line, "\n")).status().message(), StartsWithText(path_ + ":2: "))
         << line;
+  EXPECT_THAT(Read("azure", "TIMESTAMP,a,b\n1011-11-16 18:15:46.5,3,4\n2023-11-16 18:15:50.9,3,4\n").status().message(),
+              ::testing::AllOf(StartsWithText(path_ + ":3: "), HasSubstr("s after the first line")))
+      << "a thousand years have no Duration";
   for (const char* line : {R"({"messages": []})", R"({"prompt": 7})", R"({"prompt": "x", "output_tokens": 0})"})
     EXPECT_THAT(Read("custom", StrCat(line, "\n")).status().message(), StartsWithText(path_ + ":1: ")) << line;
 }

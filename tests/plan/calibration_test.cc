@@ -84,6 +84,9 @@ TEST(Calibration, WhatIsNoDetailedResultIsSaid) {
   nlohmann::json uneven = Bench(20, 1, 1);
   uneven["latencies"].erase(3);
   EXPECT_THAT(Calibrated(uneven).status().message(), HasSubstr("\"latencies\" has 19 entries, \"ttfts\" 20"));
+  nlohmann::json huge = Bench(20, 1, 1);
+  huge["input_lens"][7] = 1e300;
+  EXPECT_THAT(Calibrated(huge).status().message(), HasSubstr("\"input_lens\"[7] is 1e+300: at most 1e+09"));
 }
 
 TEST(Calibration, FactorsSlowPlannedTimesDown) {
