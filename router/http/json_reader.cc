@@ -109,15 +109,30 @@ MaybeError Read(std::string_view field, Element e, std::vector<int32_t>& out) {
   return std::nullopt;
 }
 
+namespace {
+
+thread_local std::unique_ptr<simdjson::dom::parser> spare_parser;
+
+}  // namespace
+
+Document::Document() : parser(spare_parser ? std::move(spare_parser) : std::make_unique<simdjson::dom::parser>()) {}
+
+Document::~Document() {
+  constexpr size_t kMostKept = 512 << 10;  // bytes of a body: a thread does not keep what its largest one took
+  if (parser->capacity() <= kMostKept) spare_parser = std::move(parser);
+}
+
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out) {
   if (body.size() > limits.max_bytes) {
     return BadRequest(StrCat("The body has ", body.size(), " bytes, the limit is ", limits.max_bytes, "."));
   }
   if (body.empty()) return BadRequest("The body is empty; a JSON object is expected.");
-  auto failed = out.parser.allocate(std::max<size_t>(body.size(), 256), limits.max_depth);
+  auto failed = simdjson::SUCCESS;
+  if (out.parser->capacity() < body.size() || out.parser->max_depth() != limits.max_depth)
+    failed = out.parser->allocate(std::max<size_t>(body.size(), 256), limits.max_depth);
   Element root;
   const bool copy = limits.readable_behind < simdjson::SIMDJSON_PADDING;
-  if (!failed) failed = out.parser.parse(body.data(), body.size(), copy).get(root);
+  if (!failed) failed = out.parser->parse(body.data(), body.size(), copy).get(root);
   if (failed == simdjson::UTF8_ERROR) {
     return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "",
                       "invalid_utf8");

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,9 +42,14 @@ MaybeError Read(std::string_view field, Element e, std::optional<T>& out) {
   return std::nullopt;
 }
 
-/// A body that must be one JSON object. The parser owns what `root` points to.
+/// A body that must be one JSON object. The parser owns what `root` points to. A thread uses one parser for one body
+/// after another: for a body of 220 KB a new one allocates 3 MB.
 struct Document {
-  simdjson::dom::parser parser;
+  Document();
+  Document(const Document&) = delete;
+  Document& operator=(const Document&) = delete;
+  ~Document();
+  std::unique_ptr<simdjson::dom::parser> parser;  ///< never null
   simdjson::dom::object root;
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);

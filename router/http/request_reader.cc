@@ -6,8 +6,8 @@
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <optional>
 
 #include "common/str_cat.h"
@@ -21,7 +21,38 @@ using std::chrono::milliseconds;
 
 namespace {
 
-using Parser = http::request_parser<http::string_body>;
+/// A body in one string whose memory is there at once when its length is known, and a little more, which lets it be
+/// read as JSON in place. (Beast's own string_body fills with zeros what it is about to write.)
+struct PaddedBody {
+  using value_type = std::string;
+  static uint64_t size(const value_type& body) { return body.size(); }
+
+  class reader {
+   public:
+    template <bool isRequest, class Fields>
+    reader(http::header<isRequest, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>& length, error_code& error) {
+      error = {};
+      if (length) body_.reserve(*length + kBehind);  // the parser has held it to its limit
+    }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, error_code& error) {
+      error = {};
+      const size_t before = body_.size();
+      for (const asio::const_buffer part : beast::buffers_range_ref(buffers))
+        body_.append(static_cast<const char*>(part.data()), part.size());
+      return body_.size() - before;
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    static constexpr size_t kBehind = 64;
+    value_type& body_;
+  };
+};
+
+using Parser = http::request_parser<PaddedBody>;
+using Request = http::request<PaddedBody>;
 
 int StatusOfReadError(error_code error) {
   // The buffer holds what must be whole before it is read: the header, a chunk's own header, the trailers.
@@ -31,7 +62,7 @@ int StatusOfReadError(error_code error) {
 }
 
 // All but the body.
-HttpRequest HeadOf(const http::request<http::string_body>& in) {
+HttpRequest HeadOf(const Request& in) {
   HttpRequest out;
   out.method = std::string(in.method_string());
   std::string target(in.target());
@@ -47,14 +78,14 @@ HttpRequest HeadOf(const http::request<http::string_body>& in) {
 }
 
 /// `head`: as it was before the body, where trailers may have changed `in` since.
-HttpRequest ToRequest(http::request<http::string_body>&& in, std::optional<HttpRequest> head) {
+HttpRequest ToRequest(Request&& in, std::optional<HttpRequest> head) {
   HttpRequest out = head ? *std::move(head) : HeadOf(in);
   out.body = std::move(in.body());
   return out;
 }
 
 // RFC 9112: a server must not guess at these, for a proxy before it may guess otherwise.
-std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in) {
+std::optional<HttpRefusal> WrongHead(const Request& in) {
   const auto [first, last] = in.equal_range(http::field::host);
   const auto hosts = std::distance(first, last);
   if (hosts > 1 || (hosts == 0 && in.version() >= 11))
@@ -86,15 +117,6 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
   co_return error;
 }
 
-// The body's memory at once, and a little more, which lets it be read as JSON in place.
-void MakeRoom(Parser& parser) {
-  constexpr size_t kBehind = 64;
-  const auto left = parser.content_length_remaining();
-  std::string& body = parser.get().body();
-  if (!left || body.capacity() >= body.size() + *left + kBehind) return;
-  body.reserve(body.size() + *left + kBehind);
-}
-
 // Whether the rest of a request whose header is here is to be read.
 bool TakesRest(const Parser& parser, const HttpServer::Options& options) {
   if (WrongHead(parser.get())) return false;
@@ -117,7 +139,6 @@ asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const Htt
     }
     if (error || parser.is_done()) break;
     if (parser.is_header_done() && !std::exchange(asked, true) && !TakesRest(parser, options)) break;
-    if (parser.is_header_done()) MakeRoom(parser);
     const bool old = parser.is_header_done() && parser.get().version() < 11;  // would take 100 for the answer
     if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
         beast::iequals(parser.get()[http::field::expect], "100-continue")) {
@@ -180,7 +201,7 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
   }
   if (refusal) co_return *std::move(refusal);
   const bool unread = !parser.is_done();
-  http::request<http::string_body> request = parser.release();
+  Request request = parser.release();
   ReadHttpRequest out{
       {}, request.keep_alive() && !unread, request.version() >= 11, request.method() == http::verb::head, unread};
   if (unread) request.body().clear();
