@@ -7,7 +7,10 @@ cd "$(dirname "$0")/.."
 scripts/fetch_model.sh >/dev/null || echo "test: the demo model could not be fetched; its tests are skipped"
 scripts/test_venv.sh || true
 scripts/deploy_tools.sh || true
-ctest --preset release -j2 --no-tests=error "$@" 2>&1 | tee build/ctest.log
+# Tests of clusters wait more than they work: three at a time for two cores, and at most eight, whose models fit 16 GiB.
+cores=$(nproc)
+at_a_time=$((cores + cores / 2 < 8 ? (cores > 1 ? cores + cores / 2 : 2) : 8))
+ctest --preset release -j"$at_a_time" --no-tests=error "$@" 2>&1 | tee build/ctest.log
 status=${PIPESTATUS[0]}
 scripts/skips.py build/release/Testing/Temporary/LastTest.log || status=1
 exit $status
