@@ -2,19 +2,21 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "common/device_failure.h"
 
 namespace baton::cli {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitCutOff = 1,       ///< stopped as asked, but the drain ran out of time: requests were cut off
-  kExitUsage = 2,        ///< flags or config
-  kExitModel = 3,        ///< model or file bad
-  kExitAddress = 4,      ///< address in use or not permitted
-  kExitMemory = 5,       ///< not enough memory or disk
-  kExitUnreachable = 6,  ///< peer or worker unreachable
-  kExitRankLost = 7,     ///< a rank of the worker is lost: every other one ends too
-  kExitBug = 70,         ///< ours
+  kExitCutOff = 1,                       ///< stopped as asked, but the drain ran out of time: requests were cut off
+  kExitUsage = 2,                        ///< flags or config
+  kExitModel = 3,                        ///< model or file bad
+  kExitAddress = 4,                      ///< address in use or not permitted
+  kExitMemory = 5,                       ///< not enough memory or disk
+  kExitUnreachable = 6,                  ///< peer or worker unreachable
+  kExitRankLost = 7,                     ///< a rank of the worker is lost: every other one ends too
+  kExitDevice = kDeviceFailureExitCode,  ///< 8: the GPU failed while the worker ran
+  kExitBug = 70,                         ///< ours
 };
 
 /// The class of a status: a RankLoss → 7; else by its code: FailedPrecondition | Unimplemented → 2; InvalidArgument |

@@ -28,9 +28,11 @@ constexpr Duration kHealthyAfter = std::chrono::seconds(10);
 constexpr Duration kFrozenPoll = std::chrono::milliseconds(100);
 constexpr Duration kKillWithin = std::chrono::seconds(2);
 
-// A child that could not start for a reason that a restart cannot cure.
+// A child that could not start for a reason that a restart cannot cure. Its first start: a later one has the same flags
+// and files, so that the machine is to blame. Somebody has the port for a while, a GPU is not back yet, or still has
+// the memory of the process before.
 bool IsPermanent(int exit_code) {
-  return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory;
+  return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory || exit_code == kExitAddress;
 }
 
 // Stopped by a signal and not continued: it would not hear SIGTERM.
@@ -105,8 +107,7 @@ absl::Status Supervisor::Spawn(Child& child) {
 }
 
 bool Supervisor::EndsAll(const Child& child, int code) const {
-  if (!child.spec.restart || IsPermanent(code)) return true;
-  return code == kExitAddress && child.starts == 1;  // later: somebody has the port for a while
+  return !child.spec.restart || (child.starts == 1 && IsPermanent(code));
 }
 
 std::optional<int> Supervisor::Reap() {

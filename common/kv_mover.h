@@ -41,8 +41,8 @@ class KvMover {
   virtual std::span<std::byte> staging() = 0;
   /// Whether it can place elements of type `packed` in a cache of type `cached`.
   virtual bool Converts(DType packed, DType cached) const = 0;
-  /// Blocks → staging. The KV must be there (Ops::WhenDone). Returns when the bytes are in staging().
-  /// Internal: the device failed, with its words.
+  /// Blocks → staging. The KV must be there (Ops::WhenDone). Returns when the bytes are in staging(). A device that
+  /// fails ends the process (device_failure.h).
   virtual absl::Status Gather(std::span<const KvMove> moves, std::span<KvMoved> segments) = 0;
   /// Staging → blocks, converted, and the digests beside them. Returns when steps that begin later read them. What a
   /// step that is over has asked for must be done (Ops::EndStep): else it may write the blocks later.

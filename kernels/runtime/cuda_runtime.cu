@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/device_failure.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
@@ -16,14 +17,19 @@ thread_local int thread_device = -1;  ///< -1: the first used
 
 int ThreadDevice() { return thread_device >= 0 ? thread_device : std::max(0, first_used.load()); }
 
+/// Empty when there is no error; else its words and the device's number, as --device counts.
+std::string WordsOf(cudaError_t error, int device) {
+  if (error == cudaSuccess) return {};
+  return std::string(cudaGetErrorString(error)) + " (cuda:" + std::to_string(device) + ")";
+}
+
 }  // namespace
 
 #define BATON_CUDA(call) CheckCuda((call), #call, __LINE__)
 
 void CheckCuda(cudaError_t error, const char* call, int line) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "cuda_runtime.cu:%d: %s failed: %s\n", line, call, cudaGetErrorString(error));
-  std::abort();
+  EndForDevice(WordsOf(error, ThreadDevice()) + ": " + call + ", line " + std::to_string(line));
 }
 
 // The runtime keeps a device per thread, and asks nothing of the driver when it stays the same.
@@ -110,8 +116,7 @@ void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, ha
 void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }
 std::string Stream::Synchronize() {
   ++counts_.waits;
-  const cudaError_t error = cudaStreamSynchronize(handle_);
-  return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
+  return WordsOf(cudaStreamSynchronize(handle_), device_);
 }
 void Stream::BeginCapture() {
   Bind();
@@ -151,6 +156,12 @@ std::string UseDevice(int number) {
   int driver = 0;  // stays so where there is none, which the error calls an old one
   if (error != cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
     return "there is no NVIDIA driver (libcuda.so.1); a container gets it from the runtime for GPUs";
+  if (error == cudaErrorInsufficientDriver) {
+    const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+    return "the NVIDIA driver is too old: it is for CUDA " + version(driver) + ", this program was built with CUDA " +
+           version(CUDART_VERSION) + ", which needs a driver for " + std::to_string(CUDART_VERSION / 1000) +
+           ".0 or later";
+  }
   if (error != cudaSuccess) return cudaGetErrorString(error);
   if (number >= count)
     return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) +
@@ -183,10 +194,7 @@ Event::Event() {
   BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
 }
 Event::~Event() { cudaEventDestroy(handle_); }
-std::string Event::Synchronize() {
-  const cudaError_t error = cudaEventSynchronize(handle_);
-  return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
-}
+std::string Event::Synchronize() { return WordsOf(cudaEventSynchronize(handle_), ThreadDevice()); }
 
 Graph::Graph() = default;
 Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }

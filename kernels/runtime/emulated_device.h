@@ -23,6 +23,17 @@ int64_t AllocationCount();
 
 /// Number of the calling thread's.
 int EmulatedDevice();
+
+/// By BATON_EMULATED_NAMES=A,B,…: the name of device `number`; empty: it has none there.
+std::string EmulatedNameByEnvironment(int number);
+/// By BATON_EMULATED_BYTES: memory of each device; 0: it says nothing.
+size_t EmulatedBytesByEnvironment();
+/// The error that all of this process's streams have from their next wait on, as after an uncorrectable ECC error.
+void SetEmulatedFault(const std::string& error);
+/// It, with the number of the device; by BATON_EMULATED_FAULTS=FOLDER too: the first line of the file there that is
+/// named by the process's id. Empty: there is none yet.
+std::string EmulatedFault(int device);
+
 /// What devices reach of each other's memory (peer_memory.h), kReachable at first; by BATON_EMULATED_PEERS=no-access or
 /// no-ipc too. A handle that is open is opened by no second PeerMemory of a device.
 enum class EmulatedPeers : uint8_t {

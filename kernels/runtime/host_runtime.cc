@@ -69,9 +69,13 @@ std::atomic<int> first_used = -1;
 thread_local int thread_device = -1;  ///< -1: the first used
 int ThreadDevice() { return thread_device >= 0 ? thread_device : std::max(0, first_used.load()); }
 
+size_t TotalBytes() {
+  static const size_t by_environment = EmulatedBytesByEnvironment();
+  return by_environment > 0 ? by_environment : total_bytes.load();
+}
 size_t FreeBytes() {
   const int device = ThreadDevice();
-  const size_t total = total_bytes,
+  const size_t total = TotalBytes(),
                taken = simt::DevicePageBytes(device) + taken_by_graphs[static_cast<size_t>(device)];
   return taken < total ? total - taken : 0;
 }
@@ -222,6 +226,7 @@ struct Stream::State {
 
   /// Runs until `sequence` pieces have run.
   void RunUntil(uint64_t sequence) {
+    if (error.empty()) error = EmulatedFault(device);
     LetStreamsDrift();
     if (executed >= sequence || queue.empty()) return;
     const simt::DeviceMemoryOpened opened;
@@ -408,10 +413,11 @@ void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
 DeviceInfo CurrentDevice() {
   const int device = ThreadDevice();
   std::lock_guard lock(names_mutex);
-  const std::string& name = names[static_cast<size_t>(device)];
+  std::string name = names[static_cast<size_t>(device)];
+  if (name.empty()) name = EmulatedNameByEnvironment(device);
   return {2,
           FreeBytes(),
-          total_bytes,
+          TotalBytes(),
           "emulated",
           name.empty() ? "emulated GPU" : name,
           "emulated-" + std::to_string(device)};

@@ -195,7 +195,7 @@ class Graph {
 #if defined(__CUDACC__)
 /// Tells the driver of the calling thread's device.
 void BindThread();
-/// Aborts with the error's name, the call and the line when a CUDA call fails.
+/// Ends the process (common/device_failure.h) with the error, the call and the line when a CUDA call fails.
 void CheckCuda(cudaError_t error, const char* call, int line);
 
 template <typename... Parameters, typename... Arguments>

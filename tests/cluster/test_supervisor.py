@@ -1,10 +1,13 @@
-"""`baton serve` keeps its processes running: a router that dies comes back where it was, and nobody waits for a stopped one."""
+"""`baton serve` keeps its processes running: a router that dies comes back where it was, a worker that has run once is started again
+whatever ends it, and nobody waits for a stopped one."""
 import os
+import shutil
 import signal
+import tempfile
 import time
 import unittest
 
-from harness import Cluster, HeldStream
+from harness import TINY, Cluster, HeldStream, run
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
 RESTART_SECONDS = 1.0  # from the router's death to the first answer
@@ -77,6 +80,25 @@ class RouterDies(unittest.TestCase):
                 self.kill_router(c)
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
             c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == idle, "its blocks are free", 10)
+
+
+class WorkerDies(unittest.TestCase):
+    def test_what_ends_its_first_start_for_good_is_waited_for_later(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copytree(TINY, f"{folder}/tiny-llama")
+            config, away = f"{model}/config.json", f"{folder}/config.json"
+            os.rename(config, away)
+            never = run(["serve", model, "--port", 0, "--load-format", "dummy"])
+            self.assertEqual(never.returncode, 3, never.stderr)
+            os.rename(away, config)
+            with Cluster(model) as c:
+                want = ask(c).json()["choices"]
+                os.rename(config, away)
+                os.kill(c.pid_of("worker"), signal.SIGKILL)
+                c.wait_until(lambda: "worker-0 ended with 3; restart in" in c.log.read_text(), "its model is not there")
+                os.rename(away, config)
+                c.wait_until(lambda: ask(c).status == 200, "the worker serves again", 60)
+                self.assertEqual(ask(c).json()["choices"], want)
 
 
 class StoppedChildren(unittest.TestCase):

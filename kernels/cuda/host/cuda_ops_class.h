@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/cuda/host/rope_cache.h"
 #include "kernels/cuda/host/sample_rows.h"
@@ -61,10 +62,7 @@ class CudaOps final : public Ops {
     stream_.CopyAsync(dst, src, bytes);
     Sync();
   }
-  void Sync() override {
-    const std::string error = stream_.Synchronize();
-    BATON_CHECK(error.empty(), "device: ", error);
-  }
+  void Sync() override { EndIfDeviceFailed(stream_.Synchronize()); }
   std::optional<DeviceMemory> device_memory() const override;
   absl::Status Prepare(const StepLimits& limits) override;
   absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) override;

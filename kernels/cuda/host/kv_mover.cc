@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "common/status.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/instances/instances.h"
@@ -82,23 +83,24 @@ class CudaKvMover final : public KvMover {
   std::span<std::byte> staging() override { return {static_cast<std::byte*>(staging_.data()), staging_.bytes()}; }
   bool Converts(DType packed, DType cached) const override { return ConversionOf(packed, cached).has_value(); }
   absl::Status Gather(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
-    return Move(moves, segments, true);
+    Move(moves, segments, true);
+    return absl::OkStatus();
   }
   absl::Status Scatter(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
-    return Move(moves, segments, false);
-  }
-
- private:
-  absl::Status Move(std::span<const KvMove> moves, std::span<KvMoved> segments, bool gather) {
-    while (!moves.empty()) {
-      const size_t n = std::min(moves.size(), kMostRuns);
-      BATON_RETURN_IF_ERROR(MoveSome(moves.first(n), segments, gather));
-      moves = moves.subspan(n);
-    }
+    Move(moves, segments, false);
     return absl::OkStatus();
   }
 
-  absl::Status MoveSome(std::span<const KvMove> moves, std::span<KvMoved> segments, bool gather) {
+ private:
+  void Move(std::span<const KvMove> moves, std::span<KvMoved> segments, bool gather) {
+    while (!moves.empty()) {
+      const size_t n = std::min(moves.size(), kMostRuns);
+      MoveSome(moves.first(n), segments, gather);
+      moves = moves.subspan(n);
+    }
+  }
+
+  void MoveSome(std::span<const KvMove> moves, std::span<KvMoved> segments, bool gather) {
     Talk& told = *static_cast<Talk*>(told_.data());
     Talk& device = *static_cast<Talk*>(on_device_.data());
     std::vector<int32_t> numbers;  // of segments, by their number in this launch
@@ -119,14 +121,12 @@ class CudaKvMover final : public KvMover {
       first = end;
     }
     stream_.CopyAsync(&told.answers, &device.answers, sizeof(Talk::Answers));
-    if (const std::string error = stream_.Synchronize(); !error.empty())
-      return absl::InternalError(StrCat("moving KV on the device: ", error));
+    EndIfDeviceFailed(stream_.Synchronize());
     for (size_t i = 0; i < numbers.size(); ++i) {
       KvMoved& segment = segments[static_cast<size_t>(numbers[i])];
       segment.digest += told.answers.sums[i];
       segment.unkept += told.answers.bad[i];
     }
-    return absl::OkStatus();
   }
 
   void Launch(const KvMove& kind, Talk& device, size_t first, size_t end, bool gather) {

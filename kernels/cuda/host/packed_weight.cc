@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/device_failure.h"
 #include "common/status.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/linear/quant_layout.h"
@@ -34,11 +35,6 @@ absl::StatusOr<gpu::Memory> RoomForWeight(size_t bytes, int64_t n, int64_t k) {
   return AllocateOnDevice(bytes, StrCat("a weight of ", n, " × ", k));
 }
 
-absl::Status Wait(gpu::Stream& stream) {
-  const std::string error = stream.Synchronize();
-  return error.empty() ? absl::OkStatus() : absl::InternalError(error);
-}
-
 }  // namespace
 
 PackedWeight::PackedWeight(gpu::Stream& stream, WeightFormat format, int64_t n, int64_t k, gpu::Memory weight)
@@ -57,7 +53,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   stream.FillAsync(packed->weight_.data(), 0, bytes);
   BATON_RETURN_IF_ERROR(upload.Rows(weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_));
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(n) * sizeof(float), "a bias"));
-  BATON_RETURN_IF_ERROR(Wait(stream));
+  EndIfDeviceFailed(stream.Synchronize());
   return packed;
 }
 
@@ -82,7 +78,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   }
   stream.Upload(packed->weight_.data(), layout.words.data(), bytes);
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(weight.n) * sizeof(float), "a bias"));
-  BATON_RETURN_IF_ERROR(Wait(stream));
+  EndIfDeviceFailed(stream.Synchronize());
   return packed;
 }
 
@@ -116,7 +112,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Mak
   }
   BATON_ASSIGN_OR_RETURN(packed->bias_,
                          Upload(stream, biases, static_cast<size_t>(experts * n) * sizeof(float), "experts' biases"));
-  BATON_RETURN_IF_ERROR(Wait(stream));
+  EndIfDeviceFailed(stream.Synchronize());
   return packed;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -62,7 +63,8 @@ std::string PeerSums::Allocate(int64_t floats) {
   *StopWord(*stop_) = 0;
   stream_.FillAsync(landing_->data(), 0, landing_->bytes());
   stream_.FillAsync(epochs_->data(), 0, epochs_->bytes());
-  return stream_.Synchronize();
+  EndIfDeviceFailed(stream_.Synchronize());
+  return {};
 }
 
 std::string PeerSums::Open(const std::vector<Card>& cards) {

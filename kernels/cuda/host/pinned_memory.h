@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/check.h"
+#include "common/device_failure.h"
 #include "common/status.h"
 #include "kernels/runtime/runtime.h"
 
@@ -24,10 +24,7 @@ struct Pinned {
         StrCat(what, " needs ", bytes, " bytes of pinned memory of the host, which the system refuses"));
   }
   /// Until the last copy is done.
-  void Await() {
-    const std::string error = copied.Synchronize();
-    BATON_CHECK(error.empty(), "device: ", error);
-  }
+  void Await() { EndIfDeviceFailed(copied.Synchronize()); }
 
   gpu::Memory memory;
   gpu::Event copied;

@@ -8,8 +8,8 @@ namespace {
 
 OpsOrError Make(int version, const DeviceConfig& config) {
   if (version != kPluginVersion) {
-    return absl::FailedPreconditionError(
-        StrCat("the device plugin is of version ", kPluginVersion, ", this program wants ", version));
+    return absl::FailedPreconditionError(StrCat("the device plugin is of version ", kPluginVersion,
+                                                ", this program wants ", version, ": take both from one build"));
   }
   gpu::HoldKernelsToDeviceMemory();
   CudaOpsConfig ops;

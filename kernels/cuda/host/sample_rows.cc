@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 
 namespace baton::cuda {
 namespace {
@@ -227,8 +228,7 @@ void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logi
   const auto [from, size] = Launch(stream, scratch, logits, lists, nullptr, nullptr);
   std::vector<char> bytes(size);
   stream.CopyAsync(bytes.data(), from, size);
-  const std::string error = stream.Synchronize();
-  BATON_CHECK(error.empty(), "device: ", error);
+  EndIfDeviceFailed(stream.Synchronize());
   Read(bytes.data(), lists.rows, results);
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/runtime/runtime.h"
 
@@ -58,8 +59,7 @@ class Scratch {
 
  private:
   void Drop() {
-    const std::string error = stream_.Synchronize();
-    BATON_CHECK(error.empty(), error);
+    EndIfDeviceFailed(stream_.Synchronize());
     memory_.reset();
   }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "common/in_parts.h"
 #include "common/status.h"
 
@@ -47,8 +48,7 @@ absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int
   BATON_RETURN_IF_ERROR(Reserve(std::max(half_bytes_, row_bytes)));
   for (int64_t first = 0; first < weight.rows();) {
     Half& half = *halves_[next_++ % halves_.size()];
-    const std::string error = half.copied.Synchronize();
-    if (!error.empty()) return absl::InternalError(StrCat("the GPU failed while weights were loaded: ", error));
+    EndIfDeviceFailed(half.copied.Synchronize());
     const auto count = std::min(weight.rows() - first, static_cast<int64_t>(half.memory.bytes() / row_bytes));
     auto* rows = static_cast<px::bf16*>(half.memory.data());
     FillTogether(weight, first, count, rows, row_stride);

@@ -1,0 +1,49 @@
+// What the environment decides about the emulated devices of a process: tests of whole processes have no other way.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <string>
+
+#include "kernels/runtime/emulated_device.h"
+
+namespace baton::gpu {
+namespace {
+
+std::mutex fault_mutex;
+std::string fault;  ///< guarded by fault_mutex; stays
+
+}  // namespace
+
+std::string EmulatedNameByEnvironment(int number) {
+  const char* const names = std::getenv("BATON_EMULATED_NAMES");
+  std::istringstream in(names == nullptr ? "" : names);
+  std::string name;
+  for (int i = 0; i <= number; ++i)
+    if (!std::getline(in, name, ',')) return {};
+  return name;
+}
+
+size_t EmulatedBytesByEnvironment() {
+  const char* const bytes = std::getenv("BATON_EMULATED_BYTES");
+  return bytes == nullptr ? 0 : static_cast<size_t>(std::strtoull(bytes, nullptr, 10));
+}
+
+void SetEmulatedFault(const std::string& error) {
+  std::lock_guard lock(fault_mutex);
+  fault = error;
+}
+
+std::string EmulatedFault(int device) {
+  static const char* const folder = std::getenv("BATON_EMULATED_FAULTS");
+  std::lock_guard lock(fault_mutex);
+  if (fault.empty() && folder != nullptr) {
+    std::ifstream file(std::string(folder) + "/" + std::to_string(getpid()));
+    std::getline(file, fault);
+  }
+  return fault.empty() ? "" : fault + " (cuda:" + std::to_string(device) + ")";
+}
+
+}  // namespace baton::gpu

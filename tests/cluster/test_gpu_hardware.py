@@ -1,0 +1,93 @@
+"""What hardware does to workers on GPUs (the emulated plugin): GPUs that are too small, of two kinds, or not there are refused in one
+line with the numbers; a GPU that fails while its worker runs ends the worker, which says so and comes back, and no answer changes;
+so with a group of which one rank is lost."""
+import os
+import re
+import signal
+import tempfile
+import unittest
+
+from harness import TINY, Cluster, in_parallel, run, state
+from test_gpu_roles import GPU, PLUGIN, SMALL, answers_of_one, bodies, flags
+from test_parallel import MP, TP, children_of, gone
+from test_promise_a import answer
+
+WORKER = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *SMALL]
+TWO = ["--both", 2, *SMALL, *flags("GPU bfloat16"), "--canaries=false"]
+ECC = "uncorrectable ECC error encountered"
+MOST_ROUNDS = 20
+GROUP = [*TWO, f"--{TP}", 2, "--reduction-width", 2]
+
+
+def fail(folder, pid):
+    """The GPU of a process fails at its next step."""
+    with open(f"{folder}/{pid}", "w") as f:
+        f.write(ECC)
+
+
+@unittest.skipUnless(PLUGIN, "no emulated plugin was built")
+class GpuHardware(unittest.TestCase):
+    def test_what_cannot_be_used_is_refused_in_one_line(self):
+        on_gpu = flags("GPU bfloat16")
+        two = [*on_gpu, f"--{TP}", 2]
+        kinds = {"BATON_EMULATED_NAMES": "NVIDIA H100 80GB HBM3,NVIDIA H200"}
+        refused = "the GPUs of a group are of one product"
+        cases = [(["--device", "cuda", "--device-plugin", "/nowhere/libbaton_cuda.so"], {}, 3, ["no device plugin", "/nowhere/libbaton_cuda.so"]),
+                 (["--device", "cuda", "--device-plugin", "libm.so.6"], {}, 2, ["libm.so.6 is no device plugin"]),
+                 (["--device", "cuda:8", "--device-plugin", PLUGIN], {}, 2, ["no GPU can be used: number 8 is asked for, counted from 0; 8 are there"]),
+                 (on_gpu, {"BATON_EMULATED_BYTES": "100000"}, 5, ["needs", "bytes", "are available on the device"]),
+                 (on_gpu, {"BATON_EMULATED_BYTES": "4000000"}, 5, ["bytes", "on the device"]),
+                 ([*on_gpu, "--kv-cache-memory", "1G"], {"BATON_EMULATED_BYTES": str(512 << 20)}, 5, ["--kv-cache-memory 1073741824", str(512 << 20)]),
+                 (two, kinds, 2, ["NVIDIA H100 80GB HBM3", "NVIDIA H200"]), ([*two, *MP], kinds, 2, ["NVIDIA H100 80GB HBM3", "NVIDIA H200"])]
+        for args, env, code, words in cases:
+            with self.subTest(args=args, env=env):
+                done = run([*WORKER, *args], env=env)
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                last = done.stderr.strip().splitlines()[-1]
+                self.assertTrue(last.startswith("baton: "), done.stderr)
+                for word in words:
+                    self.assertIn(word, last)
+
+    def answers_while(self, c, harm, alone):
+        """One of two workers is harmed: it ends, whatever is asked meanwhile is answered as ever, and it comes back."""
+        before = c.workers("both")
+        harm(before[0])
+        for _ in range(MOST_ROUNDS):  # its GPU is asked for nothing while the other worker has all requests
+            got = in_parallel([lambda b=b: answer(c, b) for b in bodies() * 4])
+            self.assertEqual(got, alone * 4)
+            if state(before[0]) in ("gone", "Z"):
+                break
+        gone(before[:1], 30)
+        c.wait_until(lambda: c.metric("baton_worker_up") == 2 and set(c.workers("both")) > set(before[1:]), "both workers are there", 60)
+        self.assertEqual(answer(c, bodies()[0]), alone[0])
+
+    def test_a_gpu_that_fails_ends_its_worker_which_comes_back_and_no_answer_changes(self):
+        alone = answers_of_one("GPU bfloat16")
+        with tempfile.TemporaryDirectory() as folder, Cluster(args=TWO, env={"BATON_EMULATED_FAULTS": folder}) as c:
+            self.answers_while(c, lambda worker: fail(folder, worker), alone)
+            self.says(c.log.read_text(), "cuda:0")
+
+    def test_ranks_that_are_threads_end_together_and_say_so_once(self):
+        with Cluster(args=[*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]) as c:
+            alone = [answer(c, body) for body in bodies()]
+        with tempfile.TemporaryDirectory() as folder, Cluster(args=GROUP, env={"BATON_EMULATED_FAULTS": folder}) as c:
+            self.answers_while(c, lambda worker: fail(folder, worker), alone)
+            self.says(c.log.read_text(), "cuda:[01]")
+
+    def says(self, log, device):
+        self.assertEqual(len(re.findall(rf"^baton: the GPU failed: {ECC} \({device}\)$", log, re.MULTILINE)), 1, log)
+        self.assertRegex(log, r"worker-\d ended with 8; restart in")
+
+    def test_a_group_that_loses_a_rank_or_its_gpu_ends_and_its_requests_move(self):
+        with Cluster(args=[*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]) as c:
+            alone = [answer(c, body) for body in bodies()]
+        with tempfile.TemporaryDirectory() as folder, Cluster(args=[*GROUP, *MP], env={"BATON_EMULATED_FAULTS": folder}) as c:
+            for harm, words in ((lambda rank: os.kill(rank, signal.SIGKILL), "was ended by signal 9"),
+                                (lambda rank: fail(folder, rank), "ended with exit code 8")):
+                with self.subTest(words=words):
+                    self.answers_while(c, lambda worker, harm=harm: harm(children_of(worker)[0]), alone)
+                    self.assertIn(words, c.log.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
