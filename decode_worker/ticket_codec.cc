@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/status.h"
 #include "kvtransfer/layout_codec.h"
 #include "worker/relay/codec.h"
 
@@ -18,12 +19,19 @@ decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
   order.key = {in.key().request_id(), in.key().attempt()};
   order.salt = in.cache_salt();
   order.prompt.resize(in.prompt_token_ids().size() / 4);
-  std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);
+  if (!order.prompt.empty()) std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);
   order.session = in.router_session();
   order.lease = std::chrono::milliseconds(in.lease_ms());
   order.prompt_len = static_cast<int32_t>(in.prompt_len());
   order.expiry = in.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(in.expiry_ms())) : Duration(kDefaultExpiry);
   return order;
+}
+
+absl::Status CheckReserve(const decode::ReserveOrder& order, int32_t max_model_len) {
+  const bool sent = order.prompt.empty() || static_cast<int32_t>(order.prompt.size()) == order.prompt_len;
+  if (order.prompt_len >= 1 && order.prompt_len < max_model_len && sent) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (",
+                                           order.prompt.size(), " sent), the context length is ", max_model_len));
 }
 
 std::shared_ptr<const Grammar> GrammarOf(const v1::ReserveRequest& in) {

@@ -10,6 +10,8 @@
 namespace baton::decode_worker {
 
 decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
+/// InvalidArgument with the numbers: no prompt of this worker's model has so many tokens, or not so many were sent.
+absl::Status CheckReserve(const decode::ReserveOrder& order, int32_t max_model_len);
 /// Null: the answer has none.
 std::shared_ptr<const Grammar> GrammarOf(const v1::ReserveRequest& in);
 

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "decode_worker/ticket_codec.h"
 #include "kvtransfer/rank_numbers.h"
 #include "proto/worker.pb.h"
 #include "worker/transfer/kv_pool_view.h"
@@ -44,13 +45,8 @@ decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order, std
   if (std::find(left_.begin(), left_.end(), order.session) != left_.end()) {
     return {order.key, absl::CancelledError("its router's session has ended")};
   }
-  const int32_t longest = scheduler_->options().max_model_len;
-  if (order.prompt_len < 1 || order.prompt_len >= longest ||
-      (!order.prompt.empty() && static_cast<int32_t>(order.prompt.size()) != order.prompt_len)) {
-    return {order.key,
-            absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (",
-                                              order.prompt.size(), " sent), the context length is ", longest))};
-  }
+  if (absl::Status checked = CheckReserve(order, scheduler_->options().max_model_len); !checked.ok())
+    return {order.key, std::move(checked)};
   decode::ReserveAnswer answer = core_.Reserve(order, clock_.Now());
   reserves_refused_ += !answer.status.ok();
   if (answer.status.ok() && grammar) tickets_.at(answer.ticket).grammar = scheduler_->BeginGrammar(std::move(grammar));

@@ -38,6 +38,13 @@ v1::TransferTerms EncodeTerms(const TransferPlan& plan) {
   return out;
 }
 
+/// Entries of a table that hold all positions of a plan, in the blocks of either side.
+uint64_t EntriesOf(const TransferPlan& plan, size_t group) {
+  const int block = std::min(plan.source().layout.groups[group].tokens_per_block,
+                             plan.target().layout.groups[group].tokens_per_block);
+  return static_cast<uint64_t>(plan.tokens().end / block) + 1;
+}
+
 /// By group: the indices of the table that the segments lie in.
 std::map<int, IntRange> BlocksOf(const SlotWork& work, TransferEnd end) {
   const LanePlan& lane = work.plan->lanes()[work.lane.lane];
@@ -65,10 +72,11 @@ v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end) {
   for (const auto& [group, wanted] : BlocksOf(work, end)) {
     const std::vector<int32_t>& table = work.tables[static_cast<size_t>(group)];
     const IntRange have = Intersect(wanted, {0, static_cast<int>(table.size())});
+    if (have.size() == 0) continue;
     v1::BlockRun& run = *out.add_tables();
     run.set_group(static_cast<uint32_t>(group));
     run.set_first(static_cast<uint32_t>(have.begin));
-    run.mutable_blocks()->Add(table.begin() + have.begin, table.begin() + std::max(have.begin, have.end));
+    run.mutable_blocks()->Add(table.begin() + have.begin, table.begin() + have.end);
   }
   return out;
 }
@@ -107,8 +115,12 @@ absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans
   }
   work.tables.resize(work.plan->source().layout.groups.size());
   for (const v1::BlockRun& run : in.tables()) {
-    if (run.group() >= work.tables.size() || run.first() > kMostTokens)
-      return absl::InvalidArgumentError(StrCat("blocks from ", run.first(), " on of group ", run.group()));
+    if (run.group() >= work.tables.size())
+      return absl::InvalidArgumentError(StrCat("blocks of group ", run.group(), " of ", work.tables.size()));
+    const uint64_t entries = EntriesOf(*work.plan, run.group()), end = uint64_t{run.first()} + run.blocks().size();
+    if (end > entries)
+      return absl::InvalidArgumentError(
+          StrCat("blocks up to entry ", end, " of a table of ", entries, " entries, of group ", run.group()));
     std::vector<int32_t>& table = work.tables[run.group()];
     table.assign(run.first(), -1);
     table.insert(table.end(), run.blocks().begin(), run.blocks().end());

@@ -27,6 +27,28 @@ void Append(std::vector<int64_t>& words, const KvSide& side) {
   }
 }
 
+/// Refuses plans whose making or whose counts would be out of bounds, whatever the sides are.
+absl::Status CheckSize(const KvSide& source, const KvSide& target, IntRange tokens, int piece_tokens) {
+  const int64_t pairs = int64_t{source.ranks()} * target.ranks();
+  if (pairs > kMaxRankPairs) {
+    return absl::InvalidArgumentError(StrCat("a transfer from ", source.ranks(), " ranks to ", target.ranks(),
+                                             ": at most ", kMaxRankPairs, " pairs"));
+  }
+  int64_t layers = 0;
+  for (const KvGroup& group : source.layout.groups) layers += static_cast<int64_t>(group.layers.size());
+  if (pairs * layers > kMaxPairLayers) {
+    return absl::InvalidArgumentError(StrCat("a transfer of ", layers, " layers between ", pairs,
+                                             " pairs of ranks: at most ", kMaxPairLayers, " of both multiplied"));
+  }
+  const int64_t segments = (int64_t{tokens.size()} / piece_tokens + 2) * layers;
+  if (segments > kMaxSegments) {
+    return absl::InvalidArgumentError(StrCat("a transfer of ", layers, " layers of ", tokens.size(),
+                                             " tokens in pieces of ", piece_tokens, ": ", segments,
+                                             " segments, at most ", kMaxSegments));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 IntRange VisibleTokens(const KvGroup& group, IntRange tokens) {
@@ -43,10 +65,6 @@ absl::StatusOr<TransferPlan> TransferPlan::Make(KvSide source, KvSide target, In
     return absl::InvalidArgumentError(
         StrCat("layers: source ", source.stage_layers.back(), ", target ", target.stage_layers.back()));
   }
-  if (const int64_t pairs = int64_t{source.ranks()} * target.ranks(); pairs > kMaxRankPairs) {
-    return absl::InvalidArgumentError(StrCat("a transfer from ", source.ranks(), " ranks to ", target.ranks(),
-                                             ": at most ", kMaxRankPairs, " pairs"));
-  }
   if (piece_tokens <= 0 || piece_tokens % kUnitTokens != 0) {
     return absl::InvalidArgumentError(
         StrCat("a piece of ", piece_tokens, " tokens is not a multiple of ", kUnitTokens));
@@ -54,6 +72,7 @@ absl::StatusOr<TransferPlan> TransferPlan::Make(KvSide source, KvSide target, In
   if (tokens.begin < 0 || tokens.end < tokens.begin) {
     return absl::InvalidArgumentError(StrCat("tokens [", tokens.begin, ", ", tokens.end, ") are no range"));
   }
+  BATON_RETURN_IF_ERROR(CheckSize(source, target, tokens, piece_tokens));
   TransferPlan plan(std::move(source), std::move(target), tokens);
   plan.piece_tokens_ = piece_tokens;
   for (int s = 0; s < plan.source_.ranks(); ++s) {

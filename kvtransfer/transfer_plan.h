@@ -73,6 +73,10 @@ enum class TransferEnd : uint8_t { kSource, kTarget };
 
 /// Ranks of the source times ranks of the target, at most.
 inline constexpr int64_t kMaxRankPairs = 1 << 16;
+/// Such pairs times layers, at most: what making a plan costs.
+inline constexpr int64_t kMaxPairLayers = 1 << 26;
+/// Segments of one lane, at most.
+inline constexpr int64_t kMaxSegments = 1 << 28;
 
 class TransferPlan {
  public:

@@ -54,30 +54,17 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   }
   if (draining_) return refuse(absl::UnavailableError("this worker is draining"));
   if (core_.Find(order.key) != nullptr) return refuse(absl::AlreadyExistsError("this prefill leg is over"));
-  if (order.cached_tokens % kUnitTokens != 0 ||
-      order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
-    return refuse(absl::InvalidArgumentError(
-        StrCat(order.cached_tokens, " of ", order.request.tokens.size(), " prompt tokens are on the decode worker")));
-  }
-  absl::StatusOr<TransferPlan> plan = TransferPlan::Make(
-      side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
-  if (!plan.ok()) return refuse(plan.status());
-  absl::StatusOr<RankAddresses> addresses = RankAddresses::Parse(order.landing_address);
-  if (addresses.ok() && static_cast<int>(addresses->ranks.size()) != order.target.ranks()) {
-    addresses = absl::InvalidArgumentError(StrCat("landing addresses of ", addresses->ranks.size(),
-                                                  " ranks, the decode worker has ", order.target.ranks()));
-  }
-  if (!addresses.ok()) return refuse(addresses.status());
+  absl::StatusOr<JobPlan> way = PlanJob(side_, order);
+  if (!way.ok()) return refuse(way.status());
   Job job{.key = order.key, .request = next_key_++, .callers = {events}};
-  job.plan = std::make_shared<const TransferPlan>(*std::move(plan));
-  job.addresses = *std::move(addresses);
+  job.way = *std::move(way);
   job.choices = order.request.sampling.n;
   job.expires = clock_.Now() + order.expiry;
   order.request.key = job.request;
   order.request.credit = engine::kUnlimitedCredit;
   if (absl::Status added = scheduler_->AddRequest(std::move(order.request), clock_.Now()); !added.ok())
     return refuse(added);
-  for (const LanePlan& lane : job.plan->lanes()) {
+  for (const LanePlan& lane : job.way.plan->lanes()) {
     auto& cuts = job.reported.emplace_back();
     for (const GroupCut& cut : lane.groups) cuts.emplace_back(cut.layers.size(), 0);
   }
@@ -143,14 +130,14 @@ void PrefillDesk::Meet(const std::string& landing_address) {
 /// When the prompt's first chunk runs: decode binds its blocks now, behind the first layer.
 void PrefillDesk::StartPushing(Job& job) {
   job.pushing = true;
-  job.peers = PeersOf(*job.plan, job.addresses);
-  prefill::Prefill event{job.key, job.peers.front(),         job.order.ticket, job.order.secret, job.plan->digest(),
+  job.peers = PeersOf(*job.way.plan, job.way.addresses);
+  prefill::Prefill event{job.key, job.peers.front(),         job.order.ticket, job.order.secret, job.way.plan->digest(),
                          {},      job.expires - clock_.Now()};
   event.lane_peers = job.peers;
   event.slot_bytes = SlotRoom(std::min<uint64_t>(job.order.slot_bytes, slot_bytes_));
-  for (const LanePlan& lane : job.plan->lanes()) {
+  for (const LanePlan& lane : job.way.plan->lanes()) {
     std::vector<int64_t>& bytes = event.lanes.emplace_back();
-    for (int s = 0; s < lane.segments; ++s) bytes.push_back(SegmentRoom(job.plan->SegmentBytes(lane, s)));
+    for (int s = 0; s < lane.segments; ++s) bytes.push_back(SegmentRoom(job.way.plan->SegmentBytes(lane, s)));
   }
   Handle(event);
   if (core_.Find(job.key) != nullptr) {
@@ -179,8 +166,8 @@ void PrefillDesk::OnLayer(const LayerProgress& progress) {
 
 /// Positions below `computed` of this layer are in our blocks.
 void PrefillDesk::Report(Job& job, int layer, int32_t computed) {
-  for (size_t l = 0; l < job.plan->lanes().size(); ++l) {
-    const LanePlan& lane = job.plan->lanes()[l];
+  for (size_t l = 0; l < job.way.plan->lanes().size(); ++l) {
+    const LanePlan& lane = job.way.plan->lanes()[l];
     std::vector<uint32_t> ready;
     for (size_t c = 0; c < lane.groups.size(); ++c) {
       const GroupCut& cut = lane.groups[c];
@@ -190,7 +177,7 @@ void PrefillDesk::Report(Job& job, int layer, int32_t computed) {
       int& pieces = job.reported[l][c][static_cast<size_t>(index)];
       for (; pieces < cut.pieces; ++pieces) {
         const int segment = cut.first_segment + static_cast<int>(index) * cut.pieces + pieces;
-        if (job.plan->SegmentAt(lane, segment).tokens.end > computed) break;
+        if (job.way.plan->SegmentAt(lane, segment).tokens.end > computed) break;
         ready.push_back(static_cast<uint32_t>(segment));
       }
     }
@@ -315,7 +302,7 @@ void PrefillDesk::Do(const prefill::WriteSlot& action) {
   const auto key = by_ticket_.find({action.peer, action.lane.ticket, action.lane.epoch});
   BATON_CHECK(key != by_ticket_.end(), "no job for ticket ", action.lane.ticket);
   Job& job = *Find(key->second);
-  order.plan = job.plan;
+  order.plan = job.way.plan;
   KeepSource(job);
   order.tables = worker::TablesOf(job.pin);
   order.tables.resize(side_.layout.groups.size());  // no blocks any more: the gather will say so

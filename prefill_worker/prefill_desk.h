@@ -14,8 +14,8 @@
 #include "common/expiry_line.h"
 #include "common/own_time.h"
 #include "engine/step/scheduler.h"
-#include "kvtransfer/transports/rank_addresses.h"
 #include "prefill_worker/handoff/push.h"
+#include "prefill_worker/job_order.h"
 #include "prefill_worker/sender_control.h"
 #include "worker/transfer/transfer_loop.h"
 
@@ -28,20 +28,6 @@ class JobEvents {
   virtual void OnPromptScores(const std::vector<kernels::SampleResult>& scores) = 0;
   /// The last call. ok: `outputs` are the first token of each choice. no_room: decode refused to take the KV.
   virtual void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) = 0;
-};
-
-struct JobOrder {
-  prefill::JobKey key;
-  engine::Request request;
-  std::string landing_address;  ///< RankAddresses
-  TicketId ticket = 0;
-  TicketSecret secret{};
-  KvSide target;
-  int32_t cached_tokens = 0;  ///< on decode; nothing below travels
-  int piece_tokens = 0;
-  uint64_t slot_bytes = 0;
-  Duration expiry{};
-  Duration lease{};  ///< cancelled when it is not answered and was not renewed for so long; 0: never
 };
 
 /// One layer of a running step, as the executor reports it.
@@ -100,8 +86,7 @@ class PrefillDesk {
     std::vector<std::shared_ptr<JobEvents>> callers;
     int callers_here = 1;
     std::vector<kernels::SampleResult> scores;  ///< of the prompt, for callers that come later
-    std::shared_ptr<const TransferPlan> plan;
-    RankAddresses addresses;             ///< of the decode worker
+    JobPlan way;
     std::vector<prefill::PeerId> peers;  ///< [lanes]
     TimePoint expires{};
     TimePoint lease_until = TimePoint::max();  ///< own time; until it is answered: what is then left, decode ends

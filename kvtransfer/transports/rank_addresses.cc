@@ -1,5 +1,7 @@
 #include "kvtransfer/transports/rank_addresses.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -29,6 +31,8 @@ std::string RankAddresses::Pack() const {
 
 absl::StatusOr<RankAddresses> RankAddresses::Parse(std::string_view text) {
   if (!text.starts_with(kMark)) return RankAddresses{.ranks = {std::string(text)}};
+  const auto said = std::ranges::count(text, '\n') - 2;
+  if (said > static_cast<int64_t>(kMostRanks)) return Bad(StrCat(said, " ranks, at most ", kMostRanks));
   std::vector<std::string> lines = absl::StrSplit(AbslView(text), '\n');
   RankAddresses out;
   if (lines.size() < 4 || !absl::SimpleAtoi(lines[1], &out.tensor_parallel_size) || out.tensor_parallel_size < 1 ||
@@ -41,7 +45,6 @@ absl::StatusOr<RankAddresses> RankAddresses::Parse(std::string_view text) {
   }
   out.ranks.assign(std::make_move_iterator(lines.begin() + 3), std::make_move_iterator(lines.end()));
   const size_t stages = out.stage_layers.size() - 1;
-  if (out.ranks.size() > kMostRanks) return Bad(StrCat(out.ranks.size(), " ranks, at most ", kMostRanks));
   if (out.ranks.size() != stages * static_cast<size_t>(out.tensor_parallel_size))
     return Bad(StrCat(out.ranks.size(), " of them, ", stages, " stages of ", out.tensor_parallel_size, " ranks"));
   return out;

@@ -7,7 +7,6 @@
 #include <fstream>
 
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/net/address.h"
 #include "common/status.h"
 #include "kvtransfer/shm/shm_transport.h"
@@ -17,8 +16,6 @@
 namespace baton {
 
 namespace {
-
-constexpr std::string_view kMark = "kv1", kTcp = "tcp:";
 
 bool AlwaysHere() { return true; }
 bool RdmaHere() { return !RdmaTransports().empty(); }
@@ -94,34 +91,9 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, 
   return absl::InvalidArgumentError(StrCat("no transport '", kind, "': ", absl::StrJoin(TransportFlags(), ", ")));
 }
 
-std::string KindOf(std::string_view address) { return std::string(address.substr(0, address.find(':'))); }
-
-std::string ToldAs(const std::string& address, const std::string& host) {
-  if (!address.starts_with(kTcp)) return address;
-  const auto place = net::ParseHostPort(std::string_view(address).substr(kTcp.size()));
-  return place.ok() ? StrCat(kTcp, net::JoinHostPort(host, place->port)) : address;
-}
-
-std::optional<net::HostPort> NameToResolve(std::string_view address) {
-  if (!address.starts_with(kTcp)) return std::nullopt;
-  const auto place = net::ParseHostPort(address.substr(kTcp.size()));
-  return place.ok() && !net::IsIpAddress(place->host) ? std::optional(*place) : std::nullopt;
-}
-
 bool IsLocal(std::string_view kind) {
   const Kind* const found = Find(kind);
   return found != nullptr && found->local;
-}
-
-std::string LandingAddresses::Pack() const { return StrCat(kMark, "|", machine, "|", absl::StrJoin(addresses, "|")); }
-
-absl::StatusOr<LandingAddresses> LandingAddresses::Parse(std::string_view text) {
-  std::vector<std::string> parts = absl::StrSplit(AbslView(text), '|');
-  if (parts.size() < 3 || parts[0] != kMark)
-    return absl::InvalidArgumentError(StrCat("landing addresses of ", text.size(), " bytes that are none"));
-  LandingAddresses out{parts[1], {}};
-  out.addresses.assign(std::make_move_iterator(parts.begin() + 2), std::make_move_iterator(parts.end()));
-  return out;
 }
 
 std::string ThisMachine() {

@@ -6,15 +6,14 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/net/address.h"
 #include "common/trust/peer_trust.h"
 #include "kvtransfer/transport.h"
+#include "kvtransfer/transports/landing_addresses.h"
 
 namespace baton {
 
@@ -37,25 +36,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, 
 using TransportMaker =
     std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LandingShape& landing, TransportEvents& events)>;
 
-/// "tcp" of "tcp:127.0.0.1:4000".
-std::string KindOf(std::string_view address);
-/// `address` with the host that others are told, where it has one that they dial: of tcp.
-std::string ToldAs(const std::string& address, const std::string& host);
-/// Where `address` is dialled, when its host is a name that must be resolved first.
-std::optional<net::HostPort> NameToResolve(std::string_view address);
 /// Whether a transport of this kind reaches processes of its own machine only.
 bool IsLocal(std::string_view kind);
-
-/// Every address of a decode worker, best first, and the machine it runs on.
-struct LandingAddresses {
-  std::string machine;
-  std::vector<std::string> addresses;
-
-  /// One line of text; never empty.
-  std::string Pack() const;
-  /// InvalidArgument when it is none.
-  static absl::StatusOr<LandingAddresses> Parse(std::string_view text);
-};
 
 /// The same for two processes exactly when one may map the other's memory: this boot of this machine, this PID and
 /// network namespace, this user.

@@ -9,28 +9,13 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kvtransfer/ucx/peer_address.h"
 #include "kvtransfer/ucx/ucx_transport.h"
 
 namespace baton::ucx {
 
 /// Unavailable with UCX's text; OK for UCS_OK.
 absl::Status ToStatus(ucs_status_t status, std::string_view what);
-
-/// The contents of an address, and, in a greeting, the memory that the peer may write.
-struct PeerAddress {
-  uint64_t incarnation = 0;
-  int64_t pid = 0;
-  std::string worker;
-  uint64_t memory = 0;  ///< of the landing slots, in the peer's address space; the rest of it only in greetings
-  LandingShape landing;
-  std::string remote_key;
-
-  PeerAddress WithoutLanding() const { return {incarnation, pid, worker, 0, {}, ""}; }
-
-  std::string Pack() const;
-  /// InvalidArgument when it is none.
-  static absl::StatusOr<PeerAddress> Parse(std::string_view bytes);
-};
 
 class Worker {
  public:

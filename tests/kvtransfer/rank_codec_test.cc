@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kvtransfer/rank_numbers.h"
+#include "kvtransfer/transports/landing_addresses.h"
 #include "kvtransfer/transports/rank_addresses.h"
 
 namespace baton {
@@ -53,7 +54,7 @@ TEST(RankCodec, BlocksThatAreNotThereAreMissingAtTheRankToo) {
   SlotWork work = Work();
   work.tables = {{}};
   PlanShelf shelf;
-  EXPECT_THAT(DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf)->tables[0].size(), testing::Le(4u));
+  EXPECT_THAT(DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf)->tables[0], testing::IsEmpty());
 }
 
 TEST(RankCodec, APlanIsMadeOnceForManySlots) {
@@ -79,7 +80,12 @@ TEST(RankCodec, WhatDoesNotFitThePlanIsRefusedWithTheNumbers) {
   EXPECT_THAT(refused(bad), testing::HasSubstr("differs from rank 0's"));
   bad = good;
   bad.mutable_tables(0)->set_group(1);
-  EXPECT_THAT(refused(bad), testing::HasSubstr("of group 1"));
+  EXPECT_EQ(refused(bad), "blocks of group 1 of 1");
+  bad = good;
+  bad.mutable_tables(0)->set_first(6);
+  EXPECT_EQ(refused(bad), "blocks up to entry 14 of a table of 13 entries, of group 0");
+  bad.mutable_tables(0)->set_first(1u << 31);
+  EXPECT_EQ(refused(bad), "blocks up to entry 2147483656 of a table of 13 entries, of group 0");
 }
 
 TEST(RankNumbers, SayTheRankAndTheMemory) {
@@ -115,6 +121,16 @@ TEST(RankAddresses, OfMoreRanksThanAnyClusterHasAreRefused) {
   many.ranks.resize(5 * 1024, "a");
   EXPECT_THAT(std::string(RankAddresses::Parse(many.Pack()).status().message()),
               testing::HasSubstr("5120 ranks, at most 4096"));
+  EXPECT_EQ(std::string(RankAddresses::Parse("kvranks1" + std::string(1 << 24, '\n')).status().message()),
+            "landing addresses of several ranks: 16777214 ranks, at most 4096");
+}
+
+TEST(LandingAddresses, ByMoreWaysThanAnyWorkerHasAreRefused) {
+  LandingAddresses many{"m", std::vector<std::string>(65, "tcp:127.0.0.1:1")};
+  EXPECT_EQ(std::string(LandingAddresses::Parse(many.Pack()).status().message()),
+            "landing addresses by 65 ways, at most 64");
+  many.addresses.pop_back();
+  EXPECT_EQ(LandingAddresses::Parse(many.Pack())->addresses, many.addresses);
 }
 
 }  // namespace

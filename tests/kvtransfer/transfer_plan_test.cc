@@ -234,6 +234,22 @@ TEST(TransferPlan, MoreRanksThanAnyClusterHasAreRefusedAtOnce) {
   EXPECT_THAT(CheckSide(deep).ToString(), HasSubstr("stages: at most 1024 and 1024"));
 }
 
+TEST(TransferPlan, MoreSegmentsThanCountsHoldAreRefusedAtOnce) {
+  KvSide side = Simple(1);
+  side.layout.groups[0].layers.clear();
+  for (int layer = 0; layer < 4096; ++layer) side.layout.groups[0].layers.push_back(layer);
+  side.stage_layers = {0, 4096};
+  EXPECT_THAT(TransferPlan::Make(side, side, {0, 1 << 24}, 16).status().ToString(),
+              HasSubstr("4096 layers of 16777216 tokens in pieces of 16: 4294975488 segments, at most 268435456"));
+  EXPECT_THAT(TransferPlan::Make(side, side, {0, 1 << 24}, 256).status().ToString(),
+              HasSubstr("268443648 segments, at most 268435456"));
+  EXPECT_TRUE(TransferPlan::Make(side, side, {0, 1 << 24}, 512).ok());
+  KvSide wide = side;
+  wide.tensor_parallel_size = 256;
+  EXPECT_THAT(TransferPlan::Make(wide, wide, {0, 32}, 32).status().ToString(),
+              HasSubstr("4096 layers between 65536 pairs of ranks: at most 67108864"));
+}
+
 TEST(TransferPlan, RefusalsNameBothValues) {
   KvSide other = Simple(1);
   other.layout.groups[0].planes[1].dim = 8;

@@ -12,7 +12,7 @@ absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int3
   if (bytes.size() % 4 != 0)
     return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes.size(), " bytes, not a multiple of 4"));
   std::vector<int32_t> tokens(bytes.size() / 4);
-  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab_size) {
       return absl::InvalidArgumentError(
