@@ -252,7 +252,7 @@ class Others:
 class Front(Cluster):
     """A router that stands alone, asked as the harness asks."""
 
-    def __init__(self, process, tls):
+    def __init__(self, process, tls=None):
         self.process, self.tls, self.log = process.process, tls, process.log
         self.url, self.grpc, self.admin = (process.value(f"BATON_{name}") for name in ("HTTP", "GRPC", "ADMIN"))
         self.host, self.port = self.url.split("://")[1].rsplit(":", 1)
