@@ -52,6 +52,17 @@ json Big(int salt) {
           {"properties", properties}};
 }
 
+/// As many fields of one format, about as large.
+json Formatted(const char* format) {
+  json properties = json::object(), required = json::array();
+  for (int i = 0; i < 52; ++i) {
+    properties[StrCat("the_field_of_number_", i)] = {
+        {"type", "string"}, {"format", format}, {"description", std::string(100, 'x')}};
+    required.push_back(StrCat("the_field_of_number_", i));
+  }
+  return {{"type", "object"}, {"additionalProperties", false}, {"required", required}, {"properties", properties}};
+}
+
 json Values(int count) {
   json values = json::array();
   for (int i = 0; i < count; ++i) values.push_back(StrCat("v", 4711 + i));
@@ -77,6 +88,12 @@ std::vector<Case> Cases() {
           {"phone numbers", kRegex, "([0-9]{3}-[0-9]{4}, ){40}"},
           {"short strings", kJsonSchema, strings.dump()},
           {"10 KB schema", kJsonSchema, Big(10).dump()},
+          {"52 date-times", kJsonSchema, Formatted("date-time").dump()},
+          {"52 dates", kJsonSchema, Formatted("date").dump()},
+          {"52 times", kJsonSchema, Formatted("time").dump()},
+          {"52 emails", kJsonSchema, Formatted("email").dump()},
+          {"52 hostnames", kJsonSchema, Formatted("hostname").dump()},
+          {"52 uuids", kJsonSchema, Formatted("uuid").dump()},
           {"10,000 enum values", kJsonSchema, json{{"enum", Values(10000)}}.dump()},
           {"40,000 choices", kChoice, Values(40000).dump()},
           {"nested counts", kRegex, "(((a{1,150}){1,300}){1,300}){1,300}"},

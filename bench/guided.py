@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import json
 import multiprocessing
+import os
 import pathlib
 import random
 import statistics
@@ -118,15 +119,27 @@ def gaps(c, model, tokens, beside, seed):
     return [gap for s in streams for gap in s.gaps[1:]], [seconds for status, seconds in got if status != 200]
 
 
+def stolen():
+    """Seconds that this machine's cores were ready to work and the machine below it had no time for them, since its start."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n")[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def neighbours(c, model, o, tenant_sends=hostile):
-    alone, beside, refusals = [], [], []
+    """The control, four streams without the tenant, runs next to each round: what both have in common is the machine's."""
+    alone, beside, refusals, rounds = [], [], [], []
     for r in range(o.rounds):
+        ms = {}
         for quiet in ((True, False) if r % 2 else (False, True)):
+            before = stolen()
             seen, refused = gaps(c, model, 4 * o.tokens, None if quiet else tenant_sends, r)
             (alone if quiet else beside).extend(seen)
             refusals += refused
+            ms["alone" if quiet else "beside"] = {"p99": round(1000 * p(seen, 0.99), 1), "max": round(1000 * max(seen), 1), "stolen_s": round(stolen() - before, 2)}
+        rounds.append(ms)
+        print(f"round {r}: {json.dumps(ms)}", flush=True)
     ms = {"alone": round(1000 * p(alone, 0.99), 1), "beside": round(1000 * p(beside, 0.99), 1)}
-    return {"gap_p99_ms": ms, "grows_by_ms": round(ms["beside"] - ms["alone"], 1), "refusals": len(refusals),
+    return {"gap_p99_ms": ms, "grows_by_ms": round(ms["beside"] - ms["alone"], 1), "refusals": len(refusals), "rounds": rounds,
             "refusal_s": {"p50": round(p(refusals, 0.5), 2), "max": round(max(refusals), 2)} if refusals else None}
 
 

@@ -10,37 +10,41 @@
 
 namespace baton {
 
-Compilation::Compilation(std::shared_ptr<const GrammarCompiler> compiler, Grammar grammar, std::function<void()> ended)
+Compilation::Compilation(std::shared_ptr<const GrammarCompiler> compiler, Grammar grammar, std::function<void()> ended,
+                         Wanted wanted)
     : compiler_(std::move(compiler)),
       grammar_(std::move(grammar)),
       ended_(std::move(ended)),
+      wanted_(wanted),
       thread_([this] { Run(); }) {}
 
 Compilation::~Compilation() { thread_.join(); }
 
 void Compilation::Run() {
-  {
-    std::lock_guard lock(mutex_);
-    thread_id_ = ThisThread();
-    if (stands_back_) StandBack();
-  }
-  Result result = compiler_->Compile(grammar_.kind, grammar_.text);
-  {
-    std::lock_guard lock(mutex_);
-    thread_id_ = 0;
-    result_ = std::move(result);
-    done_ = true;
-    changed_.notify_all();  // under the lock: behind it this may be gone
-  }
+  thread_id_ = ThisThread();
+  if (stands_back_) baton::StandBack(thread_id_);  // it was given up before it began
+  End(compiler_->Compile(grammar_.kind, grammar_.text));
+  over_ = true;
+}
+
+void Compilation::End(Result result) {
+  for (Phase runs = Phase::kRuns; !phase_.compare_exchange_weak(runs, Phase::kLeaves); runs = Phase::kRuns)
+    std::this_thread::yield();  // two calls of the kernel
+  std::unique_ptr<GrammarMatcher> unwanted;
+  if (wanted_ == Wanted::kToKnow && result.ok()) unwanted = std::move(*result);
+  result_ = std::move(result);
+  has_result_ = true;
+  result_is_there_.Give();
   if (ended_) ended_();
 }
 
 bool Compilation::Wait(TimePoint until) {
-  std::unique_lock lock(mutex_);
-  const auto done = [this] { return done_; };
-  if (changed_.wait_until(lock, std::min(until, begun_ + kMoment), done)) return true;
-  if (!stands_back_) StandBack();
-  return changed_.wait_until(lock, until, done);
+  if (Ended()) return true;
+  result_is_there_.TakeBy(std::min(until, moment_ends()));
+  if (Ended()) return true;
+  StandBack();
+  result_is_there_.TakeBy(until);
+  return Ended();
 }
 
 Duration Compilation::WorkedFor() {
@@ -51,19 +55,13 @@ Duration Compilation::WorkedFor() {
                                               std::chrono::nanoseconds(worked.tv_nsec));
 }
 
+// Either this sees the thread's id, or the thread sees that it is to stand back.
 void Compilation::StandBack() {
-  stands_back_ = true;
-  if (thread_id_ != 0) baton::StandBack(thread_id_);
-}
-
-bool Compilation::TookLong() {
-  std::lock_guard lock(mutex_);
-  return stands_back_;
-}
-
-Compilation::Result Compilation::Take() {
-  std::lock_guard lock(mutex_);
-  return std::move(result_);
+  if (stands_back_.exchange(true)) return;
+  Phase runs = Phase::kRuns;
+  if (thread_id_ == 0 || !phase_.compare_exchange_strong(runs, Phase::kIsMoved)) return;
+  baton::StandBack(thread_id_);
+  phase_ = Phase::kRuns;
 }
 
 }  // namespace baton

@@ -6,8 +6,6 @@
 #include <bit>
 
 #include "common/status.h"
-#include "common/thread_priority.h"
-#include "text/compilation.h"
 
 namespace baton::engine {
 namespace {
@@ -42,7 +40,7 @@ AnswerGrammar::AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> g
 
 AnswerGrammar::~AnswerGrammar() {
   --pool_.tally_.following;
-  if (is_slow_) pool_.GiveBack(std::move(matcher_));
+  if (was_ever_slow_) pool_.GiveBack(std::move(matcher_));
 }
 
 bool AnswerGrammar::MayBePlanned() const {
@@ -75,53 +73,88 @@ void AnswerGrammar::Advance(int32_t token) {
   pool_.Post(shared_from_this(), slow ? GrammarPool::Takes::kSlow : GrammarPool::Takes::kGoingOn);
 }
 
-bool AnswerGrammar::Work(bool may_leave) {
-  absl::Status status = matcher_ ? absl::OkStatus() : Begin();
-  if (may_leave && cost_ > pool_.slow_from_) return false;
+AnswerGrammar::Worked AnswerGrammar::Work(LowPriorityThread* back) {
+  absl::Status status;
+  if (!matcher_ && !Begin(status)) return Worked::kNotCompiled;
+  const bool is_slow = cost_ > pool_.slow_from_ && !pool_.threads_.empty();
+  if (is_slow && back == nullptr) return Worked::kIsForSlow;
   std::vector<int32_t> tokens;
   {
     std::lock_guard lock(mutex_);
     tokens.swap(to_take_);
   }
-  if (status.ok()) status = TakeAndMask(tokens);
+  const auto work = [&] { status = TakeAndMask(tokens); };
+  if (status.ok()) back != nullptr ? back->Do(work) : work();
   bool late = false;
   {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
     is_slow_ = cost_ > pool_.slow_from_ && !pool_.threads_.empty();
+    was_ever_slow_ = was_ever_slow_ || is_slow_;
     working_ = false;
     late = std::exchange(came_late_, false);
   }
   ready_.notify_all();
   if (late) pool_.SayReady();
+  return Worked::kDone;
+}
+
+bool AnswerGrammar::Begin(absl::Status& status) {
+  if (!shelved_) {
+    std::weak_ptr<AnswerGrammar> self = weak_from_this();
+    auto then = [self](const GrammarShelf::Shared& shelved) {
+      const auto answer = self.lock();
+      if (!answer) return;
+      answer->shelved_ = shelved;
+      answer->pool_.Post(answer, GrammarPool::Takes::kBeginningToo);
+    };
+    auto there = pool_.shelf_.Get(grammar_, self, std::move(then));
+    if (!there) return false;  // from here on it may be another thread's
+    shelved_ = std::move(there);
+  }
+  auto matcher = shelved_->NewMatcher();
+  status = matcher.status();
+  if (!status.ok()) return true;
+  matcher_ = *std::move(matcher);
+  cost_of_grammar_ = shelved_->cost();
+  cost_ = *cost_of_grammar_;
+  mask_.resize((static_cast<size_t>(pool_.compiler_->vocab_size()) + 31) / 32);
   return true;
 }
 
-absl::Status AnswerGrammar::Begin() {
-  BATON_ASSIGN_OR_RETURN(matcher_, pool_.NewMatcher(*grammar_, cost_of_grammar_));
-  cost_ = *cost_of_grammar_;
-  mask_.resize((static_cast<size_t>(pool_.compiler_->vocab_size()) + 31) / 32);
-  return absl::OkStatus();
-}
-
+// A mask is made at each token, also at those that are there already: what a grammar may cost is counted by what its
+// matcher has found out, so that an answer which is too costly somewhere is so there when it goes on elsewhere, too.
 absl::Status AnswerGrammar::TakeAndMask(const std::vector<int32_t>& tokens) {
   const Stopwatch makes(pool_.tally_.mask_ns);
+  for (const int32_t token : tokens) {
+    if (!mask_is_here_) BATON_RETURN_IF_ERROR(MakeMask());
+    BATON_RETURN_IF_ERROR(matcher_->Consume({token}));
+    mask_is_here_ = false;
+  }
+  return mask_is_here_ ? absl::OkStatus() : MakeMask();
+}
+
+absl::Status AnswerGrammar::MakeMask() {
   ++pool_.tally_.masks;
-  BATON_RETURN_IF_ERROR(matcher_->Consume(tokens));
   const Duration begun = WorkedSoFar();
   const absl::Status status = matcher_->Mask(absl::MakeSpan(mask_));
   cost_ = std::max(WorkedSoFar() - begun, cost_ - cost_ / 16);
   *cost_of_grammar_ = cost_;
+  mask_is_here_ = status.ok();
   return status;
 }
 
 GrammarPool::GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads, Duration slow)
-    : compiler_(std::move(compiler)), slow_from_(slow) {
+    : compiler_(compiler),
+      slow_from_(slow),
+      shelf_(std::move(compiler), {.at_once = threads == 0 ? 0 : std::max(1, threads - 1),
+                                   .costly = slow + Duration(1),
+                                   .give_back = [this](std::shared_ptr<void> what) { GiveBack(std::move(what)); }}) {
   for (int i = 0; i < threads; ++i) {
     const Takes takes = i > 0 || threads == 1 ? Takes::kBeginningToo : Takes::kGoingOn;
     threads_.emplace_back([this, takes] { Run(takes); });
   }
-  for (int i = 0; i < (threads + 1) / 2; ++i) threads_.emplace_back([this] { Run(Takes::kSlow); });
+  for (int i = 0; i < (threads + 1) / 2; ++i) threads_.emplace_back([this] { RunSlow(); });
 }
 
 GrammarPool::~GrammarPool() {
@@ -152,7 +185,7 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Follow(std::shared_ptr<const Grammar
 
 std::shared_ptr<AnswerGrammar> GrammarPool::Fork(const AnswerGrammar& of) {
   std::lock_guard lock(of.mutex_);
-  if (of.working_) return nullptr;
+  if (of.working_ || of.is_slow_) return nullptr;
   std::shared_ptr<AnswerGrammar> answer(new AnswerGrammar(*this, of.grammar_, {}));
   if (of.matcher_) {
     absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher = of.matcher_->Copy();
@@ -160,8 +193,9 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Fork(const AnswerGrammar& of) {
     answer->matcher_ = *std::move(matcher);
     answer->cost_of_grammar_ = of.cost_of_grammar_;
     answer->cost_ = of.cost_;
+    answer->was_ever_slow_ = of.was_ever_slow_;
+    answer->mask_is_here_ = of.mask_is_here_;
   }
-  answer->is_slow_ = of.is_slow_;
   answer->mask_ = of.mask_;
   answer->status_ = of.status_;
   answer->working_ = answer->came_late_ = false;
@@ -194,10 +228,11 @@ bool GrammarPool::HasWork(Takes takes) const {
   return !going_on_.empty() || (takes == Takes::kBeginningToo && !beginning_.empty());
 }
 
-void GrammarPool::GiveBack(std::unique_ptr<GrammarMatcher> matcher) {
+void GrammarPool::GiveBack(std::shared_ptr<void> what) {
+  if (threads_.empty()) return;
   {
     std::lock_guard lock(mutex_);
-    given_back_.push_back(std::move(matcher));
+    given_back_.push_back(std::move(what));
   }
   wake_.notify_all();
 }
@@ -208,91 +243,53 @@ int GrammarPool::Turn(int most) {
     const std::shared_ptr<AnswerGrammar> answer = Next(Takes::kBeginningToo);
     lock.unlock();
     if (!answer) return done;
-    answer->Work(/*may_leave=*/false);
+    answer->Work(/*back=*/nullptr);
   }
   return most;
 }
 
 void GrammarPool::Run(Takes takes) {
-  const bool slow = takes == Takes::kSlow;
-  if (slow) StandBack(ThisThread());
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return ends_ || HasWork(takes); });
     if (ends_) return;
     std::shared_ptr<AnswerGrammar> answer = Next(takes);
-    std::vector<std::unique_ptr<GrammarMatcher>> given_back;
-    if (slow) given_back.swap(given_back_);
+    if (!answer) continue;
     lock.unlock();
-    given_back.clear();
-    if (!answer) {
-      lock.lock();
-      continue;
-    }
-    if (!answer->Work(/*may_leave=*/!slow)) {
-      Post(answer, Takes::kSlow);
-    } else if (slow) {
-      ++tally_.masks_slow;
-    }
+    if (answer->Work(/*back=*/nullptr) == AnswerGrammar::Worked::kIsForSlow) Post(answer, Takes::kSlow);
     answer.reset();
     lock.lock();
   }
 }
 
-// Where there are no threads it is compiled on the caller's.
-absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::Compile(const Grammar& grammar, bool& took_long) {
-  const Stopwatch compiles(tally_.compile_ns);
-  if (threads_.empty()) return compiler_->Compile(grammar.kind, grammar.text);
-  Compilation compilation(compiler_, grammar);
-  compilation.Wait(TimePoint::max());
-  took_long = compilation.TookLong();
-  return compilation.Take();
+void GrammarPool::RunSlow() {
+  LowPriorityThread back;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return ends_ || HasWork(Takes::kSlow); });
+    if (ends_) return;
+    std::shared_ptr<AnswerGrammar> answer = Next(Takes::kSlow);
+    std::vector<std::shared_ptr<void>> given_back = std::exchange(given_back_, {});
+    lock.unlock();
+    if (answer && answer->Work(&back) == AnswerGrammar::Worked::kDone) ++tally_.masks_slow;
+    answer.reset();
+    if (!given_back.empty()) back.Do([&] { given_back.clear(); });
+    lock.lock();
+  }
 }
 
 GrammarPoolCounts GrammarPool::counts() const {
   const auto time = [](const std::atomic<int64_t>& ns) { return Duration(std::chrono::nanoseconds(ns)); };
   return {.following = tally_.following,
-          .compiled = tally_.compiled,
-          .known = tally_.known,
-          .refused = tally_.refused,
-          .compile_time = time(tally_.compile_ns),
+          .compiled = shelf_.counts().compiled,
+          .known = shelf_.counts().known,
+          .refused = shelf_.counts().refused,
+          .compile_time = time(shelf_.counts().compile_ns),
           .masks = tally_.masks,
           .masks_late = tally_.masks_late,
           .masks_slow = tally_.masks_slow,
           .mask_time = time(tally_.mask_ns),
           .wait_time = time(tally_.wait_ns)};
-}
-
-absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Grammar& grammar,
-                                                                        std::shared_ptr<std::atomic<Duration>>& cost) {
-  std::shared_ptr<Compiled> compiled, oldest;  // which ends outside of the lock
-  {
-    std::lock_guard lock(mutex_);
-    const Key key(grammar.kind, grammar.text);
-    std::shared_ptr<Compiled>& kept = compiled_[key];
-    if (!kept) {
-      kept = std::make_shared<Compiled>();
-      order_.push_back(key);
-    }
-    compiled = kept;
-    if (order_.size() > kKept) {
-      oldest = std::move(compiled_.extract(order_.front()).mapped());
-      order_.pop_front();
-    }
-  }
-  std::lock_guard lock(compiled->mutex);
-  if (std::exchange(compiled->done, true)) {
-    ++tally_.known;
-  } else {
-    bool took_long = false;
-    compiled->matcher = Compile(grammar, took_long);
-    ++(compiled->matcher.ok() ? tally_.compiled : tally_.refused);
-    // Its first mask may be as costly: it is made where that harms nobody.
-    compiled->cost = std::make_shared<std::atomic<Duration>>(took_long ? slow_from_ + Duration(1) : Duration());
-  }
-  BATON_RETURN_IF_ERROR(compiled->matcher.status());
-  cost = compiled->cost;
-  return (*compiled->matcher)->Copy();
 }
 
 bool AnyTokenAllowed(absl::Span<const uint32_t> mask, const std::vector<int32_t>& allowed,

@@ -1,7 +1,8 @@
 // Which tokens a grammar lets come next, worked out on threads of its own beside the steps: the mask of a token is made
 // while the model computes the logits that it is for. Where a mask takes long its sequence sits out steps; no step
 // waits for it longer than a moment. The masks of an answer whose masks have been costly are made on a thread of low
-// priority: others' steps have the cores.
+// priority: others' steps have the cores. Such a thread holds no lock of these, or a step would wait until it has a
+// core.
 #pragma once
 
 #include <atomic>
@@ -9,16 +10,16 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/low_priority_thread.h"
+#include "engine/sampling/grammar_shelf.h"
 #include "engine/sampling/sampling_params.h"
 #include "text/grammar.h"
 
@@ -45,17 +46,25 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  private:
   friend class GrammarPool;
   AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
-  /// On a thread of the pool. False: not done, it is for those of slow answers; only where `may_leave`.
-  bool Work(bool may_leave);
-  absl::Status Begin();
+  enum class Worked { kDone, kIsForSlow, kNotCompiled };
+  /// On a thread of the pool, with `back` on one of those of slow answers, else null: then what is for these is not
+  /// done. Where there are no threads it does all.
+  Worked Work(LowPriorityThread* back);
+  /// False: its grammar is not compiled yet, and it is posted again when it is.
+  bool Begin(absl::Status& status);
   absl::Status TakeAndMask(const std::vector<int32_t>& tokens);
+  absl::Status MakeMask();
 
   GrammarPool& pool_;
   const std::shared_ptr<const Grammar> grammar_;
-  std::unique_ptr<GrammarMatcher> matcher_;                 ///< the working thread's
-  std::vector<uint32_t> mask_;                              ///< who works writes it, else it may be read
+  // The working thread's, until it has worked:
+  std::shared_ptr<ShelvedGrammar> shelved_;
+  std::unique_ptr<GrammarMatcher> matcher_;
+  std::vector<uint32_t> mask_;                              ///< may be read when nobody works
+  bool mask_is_here_ = false;                               ///< it is that of where the matcher stands
   std::shared_ptr<std::atomic<Duration>> cost_of_grammar_;  ///< as cost_, of the answer to it that came last
-  Duration cost_{};  ///< the working thread's: time of a core for the costliest mask of late
+  Duration cost_{};                                         ///< time of a core for the costliest mask of late
+  bool was_ever_slow_ = false;                              ///< it has found out a lot, which takes long to give back
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable ready_;
@@ -76,12 +85,11 @@ struct GrammarPoolCounts {
   Duration mask_time{}, wait_time{};  ///< in which they were made, and in which steps waited for them
 };
 
-/// The threads, and the grammars that were compiled last. Must outlive the grammars it made. Thread-safe.
+/// The threads. Must outlive the grammars it made. Thread-safe.
 class GrammarPool {
  public:
-  /// `threads` 0: work is done in Turn, and nobody waits for it (simulators). Of several threads the first compiles
-  /// nothing, so that answers go on beside a grammar that takes long to compile. Half as many more, at least one, are
-  /// for slow answers.
+  /// `threads` 0: work is done in Turn, and nobody waits for it (simulators). Of several threads the first begins no
+  /// answers, whose first masks may take long. Half as many more, at least one, are for slow answers.
   /// `slow`: an answer is that whose masks take more of a core.
   GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads,
               Duration slow = std::chrono::milliseconds(2));
@@ -99,39 +107,28 @@ class GrammarPool {
 
   /// For an answer that has these tokens already. Compiling begins at once.
   std::shared_ptr<AnswerGrammar> Follow(std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
-  /// For another answer that goes on from where `of` stands, with a mask that is there. Null: that of `of` is not.
+  /// For another answer that goes on from where `of` stands, with a mask that is there. Null: that of `of` is not, or
+  /// it is a slow one, and has found out so much that copying it would take long: Follow does as well.
   std::shared_ptr<AnswerGrammar> Fork(const AnswerGrammar& of);
 
  private:
   friend class AnswerGrammar;
   /// GrammarPoolCounts, where each thread adds its own.
   struct Tally {
-    std::atomic<int64_t> following{0}, compiled{0}, known{0}, refused{0}, masks{0}, masks_late{0}, masks_slow{0};
-    std::atomic<int64_t> compile_ns{0}, mask_ns{0}, wait_ns{0};
-  };
-  struct Compiled {
-    std::mutex mutex;  // guards what follows: the second who wants it waits for the first
-    bool done = false;
-    absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher{nullptr};
-    std::shared_ptr<std::atomic<Duration>> cost;
+    std::atomic<int64_t> following{0}, masks{0}, masks_late{0}, masks_slow{0};
+    std::atomic<int64_t> mask_ns{0}, wait_ns{0};
   };
   /// What a thread takes: answers that go on, of these and those that begin the latter first, slow ones alone.
   enum class Takes { kGoingOn, kBeginningToo, kSlow };
-  using Key = std::pair<GrammarKind, std::string>;
-  static constexpr size_t kKept = 64;  ///< compiled grammars, some MB each at most
 
   void Post(const std::shared_ptr<AnswerGrammar>& answer, Takes by);
-  /// `took_long`: longer than nearly every grammar.
-  absl::StatusOr<std::unique_ptr<GrammarMatcher>> Compile(const Grammar& grammar, bool& took_long);
-  /// `cost`: of the answers to this grammar, see AnswerGrammar.
-  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar,
-                                                             std::shared_ptr<std::atomic<Duration>>& cost);
   /// The next answer that waits, null when none does.
   std::shared_ptr<AnswerGrammar> Next(Takes takes);
   bool HasWork(Takes takes) const;
-  /// What it has found out, some ten thousand pieces of memory, is given back where nobody waits.
-  void GiveBack(std::unique_ptr<GrammarMatcher> matcher);
+  /// What a slow answer has found out, some ten thousand pieces of memory, is given back where nobody waits.
+  void GiveBack(std::shared_ptr<void> what);
   void Run(Takes takes);
+  void RunSlow();
 
   void SayReady();
 
@@ -143,11 +140,10 @@ class GrammarPool {
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::deque<std::weak_ptr<AnswerGrammar>> going_on_, beginning_, slow_;
-  std::vector<std::unique_ptr<GrammarMatcher>> given_back_;
+  std::vector<std::shared_ptr<void>> given_back_;
   bool ends_ = false;
-  std::map<Key, std::shared_ptr<Compiled>> compiled_;
-  std::deque<Key> order_;  ///< of compiled_, oldest first
   std::vector<std::thread> threads_;
+  GrammarShelf shelf_;  // last: what it has compiled it posts
 };
 
 /// Whether a draw has any token to draw: one of the mask, of `allowed` (empty: all), and not `banned` (sorted).

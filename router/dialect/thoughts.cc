@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "absl/strings/str_replace.h"
 #include "common/status.h"
@@ -114,9 +113,6 @@ ThoughtReader::Piece ThoughtReader::Finish() {
   return piece;
 }
 
-namespace {
-
-/// Lark for every token of the tokenizer but those that end a text, and but these.
 std::string AllTokensBut(const Tokenizer& tokenizer, std::set<int32_t> left_out) {
   left_out.insert(tokenizer.eos_ids().begin(), tokenizer.eos_ids().end());
   left_out.insert(tokenizer.vocab_size());
@@ -128,6 +124,8 @@ std::string AllTokensBut(const Tokenizer& tokenizer, std::set<int32_t> left_out)
   }
   return StrCat("<[", ranges, "]>");
 }
+
+namespace {
 
 /// Lark for the rule `name`. An error: a grammar of rules that has no place in another.
 absl::StatusOr<std::string> AnswerRule(const std::string& name, const Grammar& answer) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -53,6 +54,9 @@ class ThoughtReader {
   Place place_;
   std::string held_;
 };
+
+/// Lark for every token of the tokenizer but those that end a text, and but these.
+std::string AllTokensBut(const Tokenizer& tokenizer, std::set<int32_t> left_out);
 
 /// A grammar for a whole answer that begins with thoughts of at most `budget` tokens (nothing: of any number) and goes
 /// on as `answer` wants it (null: anyhow). An error is what this cannot be done with.

@@ -300,6 +300,7 @@ GrammarLoad DecodeGrammarLoad(const v1::GrammarLoad& g) {
           .refused = g.refused(),
           .masks = g.masks(),
           .masks_late = g.masks_late(),
+          .masks_slow = g.masks_slow(),
           .compile_seconds = g.compile_seconds(),
           .mask_seconds = g.mask_seconds(),
           .wait_seconds = g.wait_seconds()};

@@ -66,7 +66,7 @@ struct HandoffLoad {
 /// proto GrammarLoad.
 struct GrammarLoad {
   int64_t following = 0;
-  int64_t known = 0, compiled = 0, refused = 0, masks = 0, masks_late = 0;
+  int64_t known = 0, compiled = 0, refused = 0, masks = 0, masks_late = 0, masks_slow = 0;
   double compile_seconds = 0, mask_seconds = 0, wait_seconds = 0;
 };
 

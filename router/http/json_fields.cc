@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "router/http/json_reader.h"
+#include "router/request/sampling_limits.h"
 
 namespace baton::router::json {
 namespace {
@@ -90,6 +91,9 @@ MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
 // Where an empty list would allow nothing, it is not the same as no list.
 template <class T>
 MaybeError ReadSampling(const SamplingField& field, Element e, T& out) {
+  if constexpr (std::is_same_v<T, std::optional<float>>) {
+    if (double wide = 0; !e.get_double().get(wide) && !IsFloat(wide)) return NoFloat(field, wide);
+  }
   if (auto error = Read(field.name, e, out)) return error;
   if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
     if (out.empty() && !field.may_be_empty)

@@ -1,5 +1,6 @@
 // Tags of structural tags: one, those that a trigger begins, those with a separator between.
 #include <algorithm>
+#include <utility>
 
 #include "router/http/json_format_writer.h"
 
@@ -46,34 +47,57 @@ MaybeError FormatWriter::WriteFreeUpTo(const std::string& path, const std::strin
 
 MaybeError FormatWriter::ReadTag(Element tag, const std::string& path, const Behind& behind, Tag& out) {
   Element content, end;
-  std::vector<std::string_view> ends(1);
   if (std::string_view type; !tag.is_object() || (!tag["type"].get_string().get(type) && type != "tag"))
     return MustBe(path, "a tag");
-  if (Element begin; !tag["begin"].get(begin) && begin.is_object())
-    return NotBuilt(StrCat(path, ".begin"), "the type \"token\"");
-  if (tag["begin"].get_string().get(out.begin)) return MustBe(StrCat(path, ".begin"), "a string");
+  if (Element begin; !tag["begin"].get(begin) && begin.is_object()) {
+    if (auto error = WriteToken(begin, StrCat(path, ".begin"), out.begin_token)) return error;
+  } else if (tag["begin"].get_string().get(out.begin)) {
+    return MustBe(StrCat(path, ".begin"), "a string, or a token");
+  }
   if (tag["content"].get(content)) return MustBe(StrCat(path, ".content"), "a format");
   if (tag["end"].get(end)) return MustBe(StrCat(path, ".end"), "a string, or an array of strings");
-  if (end.is_object()) return NotBuilt(StrCat(path, ".end"), "the type \"token\"");
+  const auto around = std::exchange(end_token_, std::nullopt);
+  auto error = end.is_object() ? WriteUpToToken(content, end, path, out.inside)
+                               : WriteUpToText(content, end, path, behind, out.inside);
+  end_token_ = around;
+  if (!error && end.is_object()) out.inside = Ended(out.inside, behind);
+  return error;
+}
+
+MaybeError FormatWriter::WriteUpToToken(Element content, Element end, const std::string& path, Part& out) {
+  std::string rule;
+  if (auto error = WriteToken(end, StrCat(path, ".end"), rule)) return error;
+  end_token_ = TokenOf(rule);
+  if (auto error = Write(content, StrCat(path, ".content"), std::string(kToken), out)) return error;
+  out = Joined({out, {rule, false}});
+  return std::nullopt;
+}
+
+MaybeError FormatWriter::WriteUpToText(Element content, Element end, const std::string& path, const Behind& behind,
+                                       Part& out) {
+  std::vector<std::string_view> ends(1);
   if (end.get_string().get(ends[0])) {
     ends.clear();
     if (auto error = ReadTexts(end, StrCat(path, ".end"), ends)) return error;
     if (ends.empty()) return MustBe(StrCat(path, ".end"), "a string, or an array of strings");
   }
-  if (ends[0].empty()) return Write(content, StrCat(path, ".content"), behind, out.inside);
-  if (auto error = Write(content, StrCat(path, ".content"), Ends(ends), out.inside)) return error;
-  out.inside = Ended(out.inside, behind);
+  if (ends[0].empty()) return Write(content, StrCat(path, ".content"), behind, out);
+  if (auto error = Write(content, StrCat(path, ".content"), Ends(ends), out)) return error;
+  out = Ended(out, behind);
   return std::nullopt;
 }
 
-MaybeError FormatWriter::ReadTags(Element format, const std::string& path, std::vector<Tag>& out) {
+MaybeError FormatWriter::ReadTags(Element format, const std::string& path, std::vector<Tag>& out, Begins with) {
   simdjson::dom::array tags;
   if (format["tags"].get_array().get(tags) || tags.size() == 0)
     return MustBe(StrCat(path, ".tags"), "an array of tags");
   for (Element one : tags) {
     const std::string at = StrCat(path, ".tags[", out.size(), "]");
     if (auto error = ReadTag(one, at, std::nullopt, out.emplace_back())) return error;
-    if (out.back().begin.empty()) return MustBe(StrCat(at, ".begin"), "a string that is not empty");
+    const bool by_token = !out.back().begin_token.empty();
+    if (with == Begins::kToken && !by_token) return MustBe(StrCat(at, ".begin"), "a token");
+    if (with == Begins::kText && by_token) return MustBe(StrCat(at, ".begin"), "a string");
+    if (out.back().begin.empty() && !by_token) return MustBe(StrCat(at, ".begin"), "a string that is not empty");
   }
   return std::nullopt;
 }
@@ -119,7 +143,7 @@ MaybeError FormatWriter::WriteTriggered(Element of, const std::string& path, std
   if (of["triggers"].get(list)) return MustBe(StrCat(path, ".triggers"), "an array of strings");
   if (auto error = ReadTexts(list, StrCat(path, ".triggers"), triggers)) return error;
   if (auto error = FindTriggers(path, tags_name, tags, triggers, of_tag)) return error;
-  if (!behind) return NoEnd(path);
+  if (!EndsWithText(behind)) return NoEnd(path);
   if (auto error = ReadFlag(of, "at_least_one", path, at_least_one)) return error;
   if (auto error = ReadFlag(of, "stop_after_first", path, stop_after_first)) return error;
   if (auto error = ReadFreeText(of, path, "/(?s:.*)/", body)) return error;
@@ -160,12 +184,12 @@ MaybeError FormatWriter::WriteSeparated(Element format, const std::string& path,
   std::vector<Tag> tags;
   std::string_view separator;
   bool at_least_one = false, stop_after_first = false;
-  if (auto error = ReadTags(format, path, tags)) return error;
+  if (auto error = ReadTags(format, path, tags, Begins::kAny)) return error;
   if (format["separator"].get_string().get(separator)) return MustBe(StrCat(path, ".separator"), "a string");
   if (auto error = ReadFlag(format, "at_least_one", path, at_least_one)) return error;
   if (auto error = ReadFlag(format, "stop_after_first", path, stop_after_first)) return error;
   std::vector<Part> whole;
-  for (const Tag& tag : tags) whole.push_back(Joined({{QuotedText(tag.begin), true}, tag.inside}));
+  for (const Tag& tag : tags) whole.push_back(Joined({BeginOf(tag), tag.inside}));
   const std::string one = Define("rule", AnyOf(whole, false));
   out = {one, false};
   if (!stop_after_first) {

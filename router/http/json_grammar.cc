@@ -53,8 +53,11 @@ MaybeError TakeStructuralTag(std::string_view field, Element e, CompletionReques
     return BadRequest(StrCat("`", field, "` is not JSON."), std::string(field));
   if (!e.is_object()) return WrongType(field, "an object", e);
   std::string lark;
-  if (auto error = StructuralTagGrammar(std::string(field), e, lark)) return error;
-  return Take(field, GrammarKind::kLark, std::move(lark), r);
+  std::vector<TokenRule> tokens;
+  if (auto error = StructuralTagGrammar(std::string(field), e, lark, tokens)) return error;
+  if (auto error = Take(field, GrammarKind::kLark, std::move(lark), r)) return error;
+  r.input.token_rules = std::move(tokens);
+  return std::nullopt;
 }
 
 /// A field of vLLM's, by its name without `guided_`. False: there is none of this name.

@@ -86,6 +86,7 @@ MaybeError Read(std::string_view field, Element e, uint64_t& out) {
 MaybeError Read(std::string_view field, Element e, float& out) {
   double wide = 0;
   if (e.get_double().get(wide)) return WrongType(field, "a number", e);
+  if (!IsFloat(wide)) return BadRequest(StrCat("`", field, "` is out of range: ", wide, "."), std::string(field));
   out = static_cast<float>(wide);
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -25,6 +26,9 @@ const char* TypeName(Element e);
 inline ApiError WrongType(std::string_view field, const char* wanted, Element got) {
   return BadRequest(StrCat("`", field, "` must be ", wanted, ", got ", TypeName(got), "."), std::string(field));
 }
+
+/// A float can be as great.
+inline bool IsFloat(double number) { return std::fabs(number) <= std::numeric_limits<float>::max(); }
 
 /// Each sets `out` and returns nothing, or says what is wrong. JSON null never comes here.
 MaybeError Read(std::string_view field, Element e, bool& out);
@@ -71,8 +75,8 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
 inline constexpr std::string_view kGrammarFields[] = {"response_format",    "structured_outputs", "guided_json",
                                                       "guided_json_object", "guided_regex",       "guided_choice",
                                                       "guided_grammar"};
-/// The Lark grammar of a structural tag.
-MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark);
+/// The Lark grammar of a structural tag, but for its rules of tokens.
+MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark, std::vector<TokenRule>& tokens);
 bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// The functions that an answer may call, or must: then its call is the answer's grammar.
 MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& out);

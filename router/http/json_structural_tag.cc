@@ -87,10 +87,13 @@ MaybeError FormatWriter::WriteJsonSchema(Element format, const std::string& path
     if (name != "json") return NotBuilt(StrCat(path, ".style"), StrCat("the style \"", name, "\""));
   }
   if (auto error = ReadFlag(format, "any_order", path, any_order)) return error;
-  if (any_order) return NotBuilt(StrCat(path, ".any_order"), "this field");
   if (bool any = true; !schema.get_bool().get(any)) {
     if (!any) return MustBe(StrCat(path, ".json_schema"), "a schema that some value fits, got false");
     out = Schema("{}");
+  } else if (any_order) {
+    std::string text;
+    if (auto error = SchemaInAnyOrder(schema, StrCat(path, ".json_schema"), text)) return error;
+    out = Schema(text);
   } else {
     out = Schema(simdjson::minify(schema));
   }
@@ -101,7 +104,7 @@ MaybeError FormatWriter::WriteAnyText(Element format, const std::string& path, c
   for (const char* limit : {"max_tokens", "max_chars"}) {
     if (Element e; !format[limit].get(e) && !e.is_null()) return NotBuilt(StrCat(path, ".", limit), "this field");
   }
-  if (!behind) return NoEnd(path);
+  if (!EndsWithText(behind)) return NoEnd(path);
   std::string body;
   if (auto error = ReadFreeText(format, path, "/(?s:.*)/", body)) return error;
   if (behind->empty()) {
@@ -156,14 +159,15 @@ MaybeError FormatWriter::Write(Element format, const std::string& path, const Be
   if (type == "tag") {
     Tag tag;
     if (auto error = ReadTag(format, path, behind, tag)) return error;
-    out = Joined({{tag.begin.empty() ? "" : QuotedText(tag.begin), true}, tag.inside});
+    out = Joined({BeginOf(tag), tag.inside});
     return std::nullopt;
   }
   if (type == "triggered_tags") {
     std::vector<Tag> tags;
-    if (auto error = ReadTags(format, path, tags)) return error;
+    if (auto error = ReadTags(format, path, tags, Begins::kText)) return error;
     return WriteTriggered(format, path, "tags", tags, behind, out);
   }
+  if (IsTokenFormat(type)) return WriteTokenFormat(format, type, path, behind, out);
   MaybeError error;
   if (type == "const_string") {
     if ((error = ReadText(format, "value", path, text))) return error;
@@ -216,7 +220,8 @@ MaybeError ReadStructures(const std::string& field, Element list, FormatWriter& 
 
 }  // namespace
 
-MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark) {
+MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark,
+                                std::vector<TokenRule>& tokens) {
   Element structures, format;
   FormatWriter writer;
   Part start;
@@ -229,6 +234,7 @@ MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string
     if (auto error = writer.WriteTriggered(e, field, "structures", tags, "", start)) return error;
   }
   lark = writer.Grammar(start);
+  tokens = writer.TakeTokenRules();
   return std::nullopt;
 }
 

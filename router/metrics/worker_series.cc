@@ -42,6 +42,8 @@ void RouterMetrics::Families::RenderGrammars(const prom::Labels& with, const std
   grow("baton_worker_grammar_wait_seconds_total", "Time in which steps waited for masks", g.wait_seconds);
   grow("baton_worker_grammar_masks_late_total", "Masks that a step did not wait for: the sequence sat out",
        static_cast<double>(g.masks_late));
+  grow("baton_worker_grammar_masks_slow_total", "Masks made at a low priority: those of answers whose masks are costly",
+       static_cast<double>(g.masks_slow));
 }
 void RouterMetrics::Families::RenderHeld(const prom::Labels& with, const HandoffLoad& h) {
   Gauge("baton_handoff_tickets", "Tickets of a decode worker that are not gone", with).Set(h.tickets);

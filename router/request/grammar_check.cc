@@ -26,7 +26,9 @@ ApiError Refused(const std::string& field, const absl::Status& why) {
 
 GrammarCheck::GrammarCheck(const Tokenizer& tokenizer, Duration least_work)
     : least_work_(least_work),
-      compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()) {}
+      compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()),
+      turns_(static_cast<unsigned>(FirstPlaces())),
+      long_(static_cast<unsigned>(FirstPlaces())) {}
 
 std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::string& field,
                                             const std::string& their_digest, TimePoint until) {
@@ -58,7 +60,7 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
 std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const GrammarCompiler>& compiler,
                                               const Grammar& grammar, const std::string& field, TimePoint until) {
   // Beside others' costly ones a fault that is cheap to find does not wait for a turn.
-  if (!TurnIsFree() && grammar.text.size() <= kCheapBytes) {
+  if (turns_.count() == 0 && grammar.text.size() <= kCheapBytes) {
     if (const absl::Status form = CheckForm(grammar); !form.ok()) return Refused(field, form);
   }
   if (!TakeTurn(until)) {
@@ -66,29 +68,41 @@ std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const Gramma
                       Overload{static_cast<int64_t>(MostAtOnce()), 1000, "the number of cores"});
   }
   std::list<Compilation> mine;
-  Compilation& compilation = mine.emplace_back(compiler, grammar, [this] { EndTurn(); });
-  if (WaitFor(compilation, until)) {
-    const auto matcher = compilation.Take();
-    if (!matcher.ok()) return Refused(field, matcher.status());
+  const auto place = std::make_shared<Place>(&turns_);
+  const auto leave_place = [place] {
+    if (Semaphore* taken = place->exchange(nullptr)) taken->Give();
+  };
+  Compilation& compilation = mine.emplace_back(compiler, grammar, leave_place, Compilation::Wanted::kToKnow);
+  if (WaitFor(compilation, *place, until)) {
+    leave_place();  // the compiling thread may not have come to it yet
+    const absl::Status status = compilation.Take().status();
+    Leave(std::move(mine));
+    if (!status.ok()) return Refused(field, status);
     return std::nullopt;
   }
   const Duration worked = compilation.WorkedFor();
-  std::lock_guard lock(mutex_);
-  given_up_.splice(given_up_.end(), mine);
+  Leave(std::move(mine));
   if (worked < least_work_) {
-    return Overloaded(StrCat("`", field, "` has had ", static_cast<int64_t>(Milliseconds(worked)), " ms to compile"),
-                      Overload{static_cast<int64_t>(compiling_), 1000, "the number of cores"});
+    return Overloaded(
+        StrCat("`", field, "` has had ", static_cast<int64_t>(Milliseconds(worked)), " ms to compile"),
+        Overload{static_cast<int64_t>(MostAtOnce()) - turns_.count() - long_.count(), 1000, "the number of cores"});
   }
   return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
                            " bytes that takes too long to compile here: it was given up."),
                     field);
 }
 
-// What the machine has had no time for may be as simple as any.
-bool GrammarCheck::WaitFor(Compilation& compilation, TimePoint until) const {
+// One that takes long leaves its turn to the next when its moment is over. What the machine has had no time for may be
+// as simple as any.
+bool GrammarCheck::WaitFor(Compilation& compilation, Place& place, TimePoint until) {
   const SteadyClock clock;
-  bool done = compilation.Wait(until);
+  bool done = compilation.Wait(std::min(until, compilation.moment_ends()));
   if (done) return true;
+  if (long_.TakeBy(TimePoint())) {
+    Semaphore* turn = &turns_;
+    (place.compare_exchange_strong(turn, &long_) ? turns_ : long_).Give();
+  }
+  done = compilation.Wait(until);
   const TimePoint last = std::max(until, clock.Now()) + kBusyWait;
   while (!done && clock.Now() < last && compilation.WorkedFor() < least_work_) {
     done = compilation.Wait(clock.Now() + std::chrono::milliseconds(10));
@@ -96,40 +110,25 @@ bool GrammarCheck::WaitFor(Compilation& compilation, TimePoint until) const {
   return done;
 }
 
-bool GrammarCheck::TurnIsFree() {
-  std::lock_guard lock(mutex_);
-  return compiling_ < MostAtOnce();
-}
-
 bool GrammarCheck::TakeTurn(TimePoint until) {
   std::list<Compilation> over;  // ends outside of the lock
-  std::unique_lock lock(mutex_);
-  if (!turn_.wait_until(lock, until, [this] { return compiling_ < MostAtOnce(); })) return false;
-  ++compiling_;
-  over = TakeEnded();
-  return true;
-}
-
-// Each has ended its turn, or will within microseconds.
-std::list<Compilation> GrammarCheck::TakeEnded() {
-  std::list<Compilation> over;
-  for (auto it = given_up_.begin(); it != given_up_.end();) {
-    const auto next = std::next(it);
-    if (it->Wait(TimePoint())) over.splice(over.end(), given_up_, it);
-    it = next;
-  }
-  return over;
-}
-
-void GrammarCheck::EndTurn() {
   {
-    std::lock_guard lock(mutex_);
-    --compiling_;
+    std::lock_guard lock(left_mutex_);
+    for (auto it = left_.begin(); it != left_.end();) {
+      const auto left = it++;
+      if (left->Over()) over.splice(over.end(), left_, left);
+    }
   }
-  turn_.notify_one();
+  return turns_.TakeBy(until);
 }
 
-size_t GrammarCheck::MostAtOnce() { return std::max<size_t>(2, std::thread::hardware_concurrency() / 4); }
+/// Nobody waits for the thread's end, which may have a low priority.
+void GrammarCheck::Leave(std::list<Compilation> compilation) {
+  std::lock_guard lock(left_mutex_);
+  left_.splice(left_.end(), compilation);
+}
+
+size_t GrammarCheck::FirstPlaces() { return std::max<size_t>(2, std::thread::hardware_concurrency() / 4); }
 
 std::string GrammarCheck::KeyOf(const Grammar& grammar) { return StrCat(static_cast<int>(grammar.kind), grammar.text); }
 

@@ -2,7 +2,7 @@
 // what is wrong with it is the client's to hear, with its place.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <deque>
 #include <future>
 #include <list>
@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "absl/status/statusor.h"
+#include "common/semaphore.h"
 #include "router/api_error.h"
 #include "router/metrics/router_metrics.h"
 #include "text/compilation.h"
@@ -37,8 +38,9 @@ class GrammarCheck {
                                 TimePoint until = TimePoint::max());
   /// It was found good before: Check takes no time.
   bool Knows(const Grammar& grammar) const;
-  /// How many compile at once at most, those that nobody waits for any more included.
-  static size_t MostAtOnce();
+  /// How many compile at once at most, those that nobody waits for any more included: half of them may take long and
+  /// stand back beside as many that have just begun.
+  static size_t MostAtOnce() { return 2 * FirstPlaces(); }
 
   GrammarCounts counts() const;
 
@@ -48,15 +50,16 @@ class GrammarCheck {
   static constexpr size_t kKeptBytes = 16 << 20;
   static constexpr Duration kBusyWait = std::chrono::seconds(3);
 
+  static size_t FirstPlaces();
   static std::string KeyOf(const Grammar& grammar);
   bool IsKnown(const std::string& key);
   std::optional<ApiError> Compile(const std::shared_ptr<const GrammarCompiler>& compiler, const Grammar& grammar,
                                   const std::string& field, TimePoint until);
-  bool WaitFor(Compilation& compilation, TimePoint until) const;
-  bool TurnIsFree();
+  /// The place that a compilation has; null: it has ended, and its place is given back.
+  using Place = std::atomic<Semaphore*>;
+  bool WaitFor(Compilation& compilation, Place& place, TimePoint until);
   bool TakeTurn(TimePoint until);
-  void EndTurn();
-  std::list<Compilation> TakeEnded();
+  void Leave(std::list<Compilation> compilation);
   void Count(bool compiled, double seconds);
   void Keep(std::string key);
 
@@ -67,9 +70,9 @@ class GrammarCheck {
   std::unordered_set<std::string> good_;
   std::deque<std::string> order_;  ///< of good_, oldest first
   size_t kept_bytes_ = 0;
-  std::condition_variable turn_;
-  size_t compiling_ = 0;
-  std::list<Compilation> given_up_;  ///< last: they use the above
+  std::mutex left_mutex_;        // guards left_, and is held for a moment only
+  Semaphore turns_, long_;       ///< places that are free
+  std::list<Compilation> left_;  ///< given up, or about to end; last: they use the above
 };
 
 }  // namespace baton::router

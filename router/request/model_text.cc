@@ -40,7 +40,7 @@ absl::Status Read(const nlohmann::json& json, std::string_view key, std::optiona
   if (found == json.end() || found->is_null()) return absl::OkStatus();
   const double value = found->is_number() ? found->get<double>() : NAN;
   const bool fits = std::is_floating_point_v<T>
-                        ? std::isfinite(value)
+                        ? std::abs(value) <= std::numeric_limits<float>::max()
                         : value == std::floor(value) && std::abs(value) <= std::numeric_limits<int32_t>::max();
   if (!fits) return absl::InvalidArgumentError(StrCat(key, " is ", Printable(found->dump())));
   out = static_cast<T>(value);

@@ -285,6 +285,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   if (auto e = ReadBadWords(input.bad_words, *model.tokenizer, facts.vocab_size, input.sampling.bad_words))
     return *std::move(e);
   if (const auto& grammar = input.sampling.grammar) {
+    if (auto e = WriteTokenRules(input.token_rules, *model.tokenizer, input.sampling.grammar)) return *std::move(e);
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest, input.grammar_by))
       return *std::move(e);
   }

@@ -12,6 +12,7 @@
 #include "router/api_error.h"
 #include "router/fleet/worker_facts.h"
 #include "router/request/choice_text.h"
+#include "router/request/grammar_tokens.h"
 #include "router/request/model_text.h"
 #include "router/request_types.h"
 #include "router/router_config.h"
@@ -43,6 +44,7 @@ struct RequestInput {
   const char* max_tokens_field = "max_tokens";  ///< what the client calls these, for messages
   const char* logprobs_field = "logprobs";
   std::string grammar_field = "sampling.grammar";
+  std::vector<TokenRule> token_rules;         ///< of the grammar
   std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
   std::vector<std::string> stop;
   std::vector<std::string> bad_words;

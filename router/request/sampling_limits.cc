@@ -1,5 +1,6 @@
 #include "router/request/sampling_limits.h"
 
+#include <charconv>
 #include <cmath>
 
 #include "common/str_cat.h"
@@ -9,14 +10,23 @@ namespace {
 
 using MaybeError = std::optional<ApiError>;
 
-std::string Text(double v) { return StrCat(v); }
+/// The shortest text that is read as this number: what a client has sent, as it was most likely written.
+template <class Number>
+std::string Text(Number v) {
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), v).ptr};
+}
+
+ApiError NotIn(const SamplingField& f, const std::string& value) {
+  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", Text(f.low), ", ",
+                           f.high == kNoLimit ? "infinity)" : Text(f.high) + "]", ", got ", value, "."),
+                    std::string(f.name));
+}
 
 MaybeError Check(const SamplingField& f, const std::optional<float>& v) {
   if (!v) return std::nullopt;
   if (std::isfinite(*v) && *v <= f.high && (f.low_open ? *v > f.low : *v >= f.low)) return std::nullopt;
-  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", Text(f.low), ", ",
-                           f.high == kNoLimit ? "infinity)" : Text(f.high) + "]", ", got ", Text(*v), "."),
-                    std::string(f.name));
+  return NotIn(f, Text(*v));
 }
 
 MaybeError Check(const SamplingField& f, const std::optional<int32_t>& v) {
@@ -41,6 +51,8 @@ MaybeError Check(const SamplingField&, int32_t) { return std::nullopt; }
 MaybeError Check(const SamplingField&, const std::vector<int32_t>&) { return std::nullopt; }
 
 }  // namespace
+
+ApiError NoFloat(const SamplingField& field, double value) { return NotIn(field, Text(value)); }
 
 std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling) {
   MaybeError first;

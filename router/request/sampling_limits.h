@@ -12,4 +12,7 @@ namespace baton::router {
 /// 400 that names the field, its range and its value.
 std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling);
 
+/// The same of a number that is too great for a float: with the number as it was sent.
+ApiError NoFloat(const SamplingField& field, double value);
+
 }  // namespace baton::router

@@ -172,6 +172,10 @@ class Combined(unittest.TestCase):
             '(ab){2,3}x?': {"type": "sequence", "elements": [{"type": "repeat", "min": 2, "max": 3, "content": {"type": "const_string", "value": "ab"}},
                                                             {"type": "optional", "content": {"type": "const_string", "value": "x"}}]},
             '(ab|c){1,4};[a-z]{1,5}': {"type": "sequence", "elements": [{"type": "grammar", "grammar": 'root ::= ("ab" | "c"){1,4} ";"'}, word]},
+            '(?s:.*)': {"type": "any_tokens", "max_tokens": 30},
+            'x(?s:.*)': {"type": "sequence", "elements": [{"type": "token", "token": "x"}, {"type": "any_tokens", "exclude_tokens": [5, "y"], "max_tokens": 9}]},
+            '\\s*[{]\\s*("b"\\s*:\\s*2|"a"\\s*:\\s*1)?(?s:.*)[}]\\s*': {"type": "json_schema", "any_order": True, "json_schema": {
+                "type": "object", "additionalProperties": False, "required": ["a"], "maxProperties": 2, "properties": {"a": {"enum": [1]}, "b": {"enum": [2]}}}},
             '\\s*<parameter=n>(?s:.*?)</parameter>\\s*': {"type": "qwen_xml_parameter", "json_schema": {
                 "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}},
         }
@@ -187,7 +191,7 @@ class Combined(unittest.TestCase):
                     self.assertTrue(re.fullmatch(regex, choice["text"]), (regex, choice))
         self.assertEqual(ended, set(formats))
         reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", "response_format": {"type": "structural_tag", "format": {
-            "type": "sequence", "elements": [word, {"type": "token", "token": 5}]}}})
+            "type": "sequence", "elements": [word, {"type": "dispatch", "rules": []}]}}})
         self.assertEqual((reply.status, reply.json()["error"]["param"]), (400, "response_format.format.elements[1].type"), reply.body)
 
     def test_ends(self):
@@ -208,6 +212,22 @@ class Combined(unittest.TestCase):
 
     def tokens_of(self, text):
         return self.c.post("/tokenize", {"model": "tiny-llama", "prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+    def test_one_that_grows_too_costly_ends_its_answer_with_the_reason_at_the_same_token_everywhere(self):
+        body = {"model": "tiny-llama", "prompt": "a prompt that is long enough to be handed over", "max_tokens": 400, "seed": 3, "guided_regex": "(.*[aeiou].{1,150}){1,3}z"}
+        whole = self.c.post("/v1/completions", body)
+        self.assertEqual((whole.status, whole.json()["error"]["param"]), (400, "guided_regex"), whole.body)
+        self.assertIn("the grammar is too costly here", whole.json()["error"]["message"])
+
+        def said(cluster):
+            got = [json.loads(event) for event in events(cluster.post("/v1/completions", {**body, "stream": True}).body) if event != "[DONE]"]
+            return "".join(event["choices"][0]["text"] for event in got[:-1]), got[-1].get("error")
+        text, error = said(self.c)
+        self.assertEqual(error, whole.json()["error"])
+        self.assertGreater(len(text), 5, "it ends in its middle")
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 4]) as c:
+            for got in in_parallel([lambda: said(c)] * 8):
+                self.assertEqual(got, (text, error), "handed over, eight at once")
 
     def test_bad_grammars_are_a_400_with_the_place(self):
         for fields, place in (({"guided_json": {"properties": {"a": {"unevaluatedItems": False}}}}, "#/properties/a/unevaluatedItems"),

@@ -62,6 +62,14 @@ TEST_F(GrammarCheckTest, OnesThatWereGivenUpDelayOthersOnlyWhileTheyCompile) {
   EXPECT_FALSE(Ask(quick, TimePoint())) << "what is known needs no turn";
 }
 
+TEST_F(GrammarCheckTest, WhatCompilesSoonWaitsForNoneThatHasTakenLong) {
+  GrammarCheck check(TokenizerHere(), std::chrono::milliseconds(10));
+  for (size_t i = 0; i < GrammarCheck::MostAtOnce() / 2; ++i)
+    check.Check(Long(i), "guided_json", Digest(), TimePoint());  // given up, and compiled to its end
+  const auto refused = check.Check({GrammarKind::kRegex, "a|b"}, "guided_regex", Digest(), TimePoint());
+  EXPECT_FALSE(refused) << refused->message;
+}
+
 TEST_F(GrammarCheckTest, AFaultThatIsCheapToFindDoesNotWaitForATurn) {
   const std::pair<Grammar, const char*> faults[] = {
       {{GrammarKind::kJsonSchema, R"({"properties":{"a":{"unevaluatedItems":false}}})"},

@@ -186,6 +186,26 @@ TEST(JsonRequest, AChatsEchoIsTheLastMessageOfTheSameSpeaker) {
   EXPECT_EQ(r.echo_text, "so");
 }
 
+TEST(JsonRequest, ANumberThatNoFloatHoldsIsNamedAsItWasSent) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"length_penalty", "1e308", "must be in [-16, 16], got 1e+308."},
+      {"temperature", "1e39", "must be in [0, infinity), got 1e+39."},
+      {"repetition_penalty", "3.5e38", "must be in (0, infinity), got 3.5e+38."},
+      {"top_p", "-1e200", "must be in (0, 1], got -1e+200."},
+      {"min_p", "1e40", "must be in [0, 1], got 1e+40."},
+      {"presence_penalty", "-12345678901234567890e30", "must be in [-2, 2], got -1.2345678901234567e+49."},
+      {"frequency_penalty", "1e308", "must be in [-2, 2], got 1e+308."},
+      {"logit_bias", R"({"7":-1e300})", "is out of range: -1e+300."},
+  };
+  for (const auto& [field, value, message] : cases) {
+    const ApiError e = ChatError(With(StrCat("\"", field, "\":", value)));
+    EXPECT_EQ(e.http_status, 400) << field;
+    EXPECT_EQ(e.param, field);
+    EXPECT_EQ(e.message, StrCat("`", field, "` ", message));
+  }
+  EXPECT_EQ(Chat(With(R"("temperature":3.4028234e38)")).input.sampling.temperature, 3.4028234e38F);
+}
+
 TEST(JsonRequest, AWrongTypeNamesFieldWantAndGot) {
   const ApiError e = ChatError(With(R"("temperature":"hot")"));
   EXPECT_EQ(e.http_status, 400);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/str_cat.h"
+#include "router/fleet/relay_codec.h"
 
 namespace baton::router {
 namespace {
@@ -41,6 +42,21 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   }
   workers[1].load.handoff.peers = std::make_shared<const std::vector<PeerPath>>();
   EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("\nbaton_kv_peer_gigabytes_per_second{")));
+}
+
+TEST(RouterMetrics, WhatGrammarsCostAWorkerIsCountedMasksMadeAtALowPriorityToo) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kBoth, "b")};
+  EXPECT_EQ(Line(metrics.Render(workers, {}), "baton_worker_grammar_masks_slow_total{"), "") << "it has no tokenizer";
+  v1::Load load;
+  load.mutable_grammars()->set_masks(9);
+  load.mutable_grammars()->set_masks_late(5);
+  load.mutable_grammars()->set_masks_slow(3);
+  workers[0].load = DecodeLoad(load);
+  const std::string text = metrics.Render(workers, {});
+  EXPECT_THAT(Line(text, "baton_worker_grammar_masks_total{"), HasSubstr("} 9"));
+  EXPECT_THAT(Line(text, "baton_worker_grammar_masks_late_total{"), HasSubstr("} 5"));
+  EXPECT_THAT(Line(text, "baton_worker_grammar_masks_slow_total{"), HasSubstr("} 3"));
 }
 
 TEST(RouterMetrics, CountersAreThereBeforeTheFirstReport) {

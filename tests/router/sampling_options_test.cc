@@ -25,6 +25,8 @@ TEST(SamplingLimits, AValueOutsideItsRangeIsNamedWithBoth) {
   refused(&S::temperature, INFINITY, "temperature", "`temperature` must be in [0, infinity), got inf.");
   refused(&S::top_p, 0.0F, "top_p", "`top_p` must be in (0, 1], got 0.");
   refused(&S::top_p, NAN, "top_p", "`top_p` must be in (0, 1], got nan.");
+  refused(&S::top_p, 1.0000001F, "top_p", "`top_p` must be in (0, 1], got 1.0000001.");
+  refused(&S::presence_penalty, 2.1F, "presence_penalty", "`presence_penalty` must be in [-2, 2], got 2.1.");
   refused(&S::min_p, 1.5F, "min_p", "`min_p` must be in [0, 1], got 1.5.");
   refused(&S::presence_penalty, -2.5F, "presence_penalty", "`presence_penalty` must be in [-2, 2], got -2.5.");
   refused(&S::frequency_penalty, 3.0F, "frequency_penalty", "`frequency_penalty` must be in [-2, 2], got 3.");

@@ -17,6 +17,20 @@ class StructuralTag : public Gpt2Grammars {
     const auto grammar = Chat(With(Field(format))).input.sampling.grammar;
     return grammar && Gpt2Grammars::Takes(grammar->kind, grammar->text, text);
   }
+  /// The same of an answer's tokens, where the format names some.
+  static bool TakesTokens(const std::string& format, const std::vector<int32_t>& answer) {
+    RequestInput input = Chat(With(Field(format))).input;
+    const auto error = WriteTokenRules(input.token_rules, *tokenizer_, input.sampling.grammar);
+    EXPECT_FALSE(error) << error->message;
+    auto matcher = compiler_->Compile(input.sampling.grammar->kind, input.sampling.grammar->text);
+    EXPECT_TRUE(matcher.ok()) << input.sampling.grammar->text << matcher.status();
+    return matcher.ok() && (*matcher)->Consume(answer).ok() && (*matcher)->MayEnd();
+  }
+  static int32_t Token(const std::string& text) {
+    const auto ids = *tokenizer_->Encode(text, false);
+    EXPECT_EQ(ids.size(), 1U) << text;
+    return ids[0];
+  }
 };
 
 struct Case {
@@ -146,6 +160,102 @@ TEST_F(StructuralTag, ParametersAsQwenWritesThemHaveTextsAsTheyAre) {
   EXPECT_TRUE(Takes(R"({"type":"qwen_xml_parameter","json_schema":{"properties":{}}})", "")) << "no parameters";
 }
 
+TEST_F(StructuralTag, TokensAreToldByTheirIdsOrTheirTexts) {
+  const int32_t a = Token("a"), b = Token("b"), in = Token("in"), one = Token("1");
+  const std::string begin = StrCat(R"({"type":"token","token":)", a, "}"), end = R"({"type":"token","token":"b"})";
+  const auto tag = [&](const std::string& content) {
+    return StrCat(R"({"type":"tag","begin":)", begin, R"(,"content":)", content, R"(,"end":)", end, "}");
+  };
+  EXPECT_TRUE(TakesTokens(begin, {a}));
+  EXPECT_FALSE(TakesTokens(begin, {b}));
+  const std::string spelled =
+      R"({"type":"sequence","elements":[{"type":"token","token":"i"},{"type":"token","token":"n"}]})";
+  EXPECT_TRUE(TakesTokens(spelled, {Token("i"), Token("n")}));
+  EXPECT_FALSE(TakesTokens(spelled, {in})) << "a text of the same letters is another token";
+  const std::string other = StrCat(R"({"type":"exclude_token","exclude_tokens":["in",)", one, "]}");
+  EXPECT_TRUE(TakesTokens(other, {b}));
+  for (const std::vector<int32_t>& answer : std::vector<std::vector<int32_t>>{{in}, {one}, {}, {a, b}})
+    EXPECT_FALSE(TakesTokens(other, answer));
+  EXPECT_TRUE(TakesTokens(StrCat(R"({"type":"sequence","elements":[)", other, R"(,{"type":"regex","pattern":"1+"}]})"),
+                          {b, one, one}));
+  const std::string some = R"({"type":"any_tokens","exclude_tokens":["1"],"max_tokens":2})";
+  EXPECT_TRUE(TakesTokens(some, {}));
+  EXPECT_TRUE(TakesTokens(some, {in, b}));
+  EXPECT_FALSE(TakesTokens(some, {in, b, a})) << "two at most";
+  EXPECT_FALSE(TakesTokens(some, {one}));
+  EXPECT_TRUE(TakesTokens(tag(some), {a, a, in, b}));
+  EXPECT_FALSE(TakesTokens(tag(some), {a, b, b})) << "its end is none of them";
+  EXPECT_TRUE(TakesTokens(tag(R"({"type":"any_tokens"})"), {a, in, one, in, a, b}));
+  EXPECT_FALSE(TakesTokens(tag(R"({"type":"any_tokens"})"), {a, in}));
+  EXPECT_TRUE(TakesTokens(tag(R"({"type":"any_tokens","max_tokens":0})"), {a, b}));
+  EXPECT_FALSE(TakesTokens(tag(R"({"type":"any_tokens","max_tokens":0})"), {a, in, b}));
+  EXPECT_TRUE(TakesTokens(tag(R"({"type":"json_schema","json_schema":{"enum":[1]}})"), {a, one, b}));
+  EXPECT_FALSE(TakesTokens(tag(R"({"type":"json_schema","json_schema":{"enum":[1]}})"), {a, b}));
+}
+
+TEST_F(StructuralTag, TagsThatATokenBegins) {
+  const int32_t a = Token("a"), b = Token("b"), in = Token("in"), one = Token("1"), x = Token("x");
+  const auto triggered = [](const std::string& more) {
+    return StrCat(
+        R"({"type":"token_triggered_tags","trigger_tokens":["a"],"exclude_tokens":["x"],"tags":[{"type":"tag",)",
+        R"("begin":{"type":"token","token":"a"},"content":{"type":"regex","pattern":"1+"},"end":{"type":"token","token":"b"}}])",
+        more, "}");
+  };
+  using Answers = std::vector<std::vector<int32_t>>;
+  for (const auto& answer : Answers{{}, {in}, {b, in}, {a, one, b}, {in, a, one, one, b, one, a, one, b, b}})
+    EXPECT_TRUE(TakesTokens(triggered(""), answer));
+  for (const auto& answer : Answers{{x}, {a}, {a, b}, {a, one, b, x}, {a, a, one, b}})
+    EXPECT_FALSE(TakesTokens(triggered(""), answer));
+  const std::string first = R"(,"stop_after_first":true)", must = R"(,"at_least_one":true)";
+  EXPECT_TRUE(TakesTokens(triggered(first), {in, a, one, b}));
+  EXPECT_FALSE(TakesTokens(triggered(first), {in, a, one, b, in}));
+  EXPECT_TRUE(TakesTokens(triggered(must), {a, one, b, in}));
+  EXPECT_FALSE(TakesTokens(triggered(must), {in, a, one, b}));
+  EXPECT_FALSE(TakesTokens(triggered(must), {}));
+  EXPECT_TRUE(TakesTokens(triggered(must + first), {a, one, b}));
+  EXPECT_FALSE(TakesTokens(triggered(must + first), {a, one, b, b}));
+}
+
+TEST_F(StructuralTag, ATokenThatThereIsNotIsNamedByItsPlace) {
+  const std::string path = "response_format.format";
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {R"({"type":"token","token":99999999})", path + ".token", "99999999"},
+      {R"({"type":"token","token":-1})", path + ".token", "-1"},
+      {R"({"type":"token","token":"<no such token>"})", path + ".token", "<no such token>"},
+      {StrCat(R"({"type":"token","token":)", tokenizer_->eos_ids().at(0), "}"), path + ".token", "ends a text"},
+      {R"({"type":"any_tokens","exclude_tokens":["a","<none>"]})", path + ".exclude_tokens[1]", "<none>"},
+      {R"({"type":"tag","begin":"a","end":{"type":"token","token":"<none>"},"content":{"type":"any_tokens"}})",
+       path + ".end.token", "<none>"},
+  };
+  for (const auto& [format, param, word] : cases) {
+    RequestInput input = Chat(With(Field(format))).input;
+    const auto error = WriteTokenRules(input.token_rules, *tokenizer_, input.sampling.grammar);
+    ASSERT_TRUE(error) << format;
+    EXPECT_EQ(error->http_status, 400);
+    EXPECT_EQ(error->param, param) << error->message;
+    EXPECT_NE(error->message.find(word), std::string::npos) << error->message;
+  }
+}
+
+// As xgrammar has it: as many properties as must be there, of those that may be.
+TEST_F(StructuralTag, PropertiesInAnyOrder) {
+  const std::string format = R"({"type":"json_schema","any_order":true,"json_schema":{
+    "type":"object","additionalProperties":false,"required":["name","a.b"],"maxProperties":3,"properties":{
+      "name":{"enum":["x"]},"a.b":{"type":"boolean"},
+      "in":{"type":"object","additionalProperties":false,"properties":{"p":{"enum":[1]},"q":{"enum":[2]}}}}}})";
+  for (const char* text :
+       {R"({"name":"x","a.b":true})", R"({"a.b":false,"name":"x"})", R"({"in":{"q":2,"p":1},"a.b":true,"name":"x"})",
+        R"({"name":"x","name":"x"})", R"({"in":{},"name":"x"})"})
+    EXPECT_TRUE(Takes(format, text)) << text;
+  for (const char* text :
+       {R"({})", R"({"name":"x"})", R"({"name":true,"a.b":true})", R"({"name":"x","acb":true})",
+        R"({"name":"x","other":1})", R"({"in":{"r":1},"name":"x"})", R"({"name":"x","a.b":true,"in":{},"name":"x"})"})
+    EXPECT_FALSE(Takes(format, text)) << text;
+  EXPECT_TRUE(Takes(R"({"type":"json_schema","any_order":true,"json_schema":{"$defs":{"o":{"type":"object",
+    "additionalProperties":false,"properties":{"a":{"enum":[1]},"b":{"enum":[2]}}}},"type":"array","items":{"$ref":"#/$defs/o"}}})",
+                    R"([{"b":2,"a":1},{"a":1,"b":2}])"));
+}
+
 TEST_F(StructuralTag, TagsInTagsAreServedAsDeepAsABodyMayBe) {
   std::string format = R"({"type":"json_schema","json_schema":{"enum":[1]}})", text = "1";
   for (int i = 0; i < 50; ++i) {
@@ -177,7 +287,8 @@ TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
       {R"({"type":"json_schema"})", path + ".json_schema", "JSON Schema"},
       {R"({"type":"json_schema","json_schema":false})", path + ".json_schema", "false"},
       {R"({"type":"json_schema","json_schema":{},"style":"glm_xml"})", path + ".style", "glm_xml"},
-      {R"({"type":"json_schema","json_schema":{},"any_order":true})", path + ".any_order", "any_order"},
+      {R"({"type":"json_schema","json_schema":{"items":{"properties":{"a":true},"patternProperties":{"b":true}}},"any_order":true})",
+       path + ".json_schema.items.patternProperties", "any order"},
       {R"({"type":"any_text","max_tokens":3})", path + ".max_tokens", "max_tokens"},
       {R"({"type":"any_text","excludes":"a"})", path + ".excludes", "array"},
       {R"({"type":"or","elements":[]})", path + ".elements", "array"},
@@ -187,16 +298,31 @@ TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
       {R"({"type":"repeat","min":-1,"max":1,"content":{}})", path + ".min", "10000"},
       {R"({"type":"tag","begin":"a","end":"b"})", path + ".content", "format"},
       {StrCat(R"({"type":"tag","begin":"a","end":[],"content":)", any, "}"), path + ".end", "array"},
-      {StrCat(R"({"type":"tag","begin":{"type":"token","token":1},"end":"","content":)", any, "}"), path + ".begin",
+      {StrCat(R"({"type":"tag","begin":{"type":"tokens","token":1},"end":"","content":)", any, "}"), path + ".begin",
        "token"},
+      {R"({"type":"token"})", path + ".token", "id"},
+      {R"({"type":"token","token":[1]})", path + ".token", "id"},
+      {R"({"type":"exclude_token","exclude_tokens":[1,1.5]})", path + ".exclude_tokens[1]", "id"},
+      {R"({"type":"any_tokens","max_tokens":-1})", path + ".max_tokens", "at least 0"},
+      {R"({"type":"star","content":{"type":"any_tokens"}})", path + ".content", "last"},
+      {R"({"type":"tag","begin":"a","end":"b","content":{"type":"any_tokens"}})", path + ".content", "a token ends"},
+      {StrCat(R"({"type":"tag","begin":"a","end":{"type":"token","token":1},"content":)", any, "}"), path + ".content",
+       "last"},
+      {StrCat(R"({"type":"token_triggered_tags","trigger_tokens":[1],"tags":)", kTwoTags, "}"), path + ".tags[0].begin",
+       "token"},
+      {R"({"type":"token_triggered_tags","tags":[]})", path + ".trigger_tokens", "array"},
+      {R"({"type":"triggered_tags","triggers":["x"],"tags":[{"begin":{"type":"token","token":1},"content":{"type":"any_text"},"end":"x"}]})",
+       path + ".tags[0].begin", "string"},
+      {R"({"type":"dispatch","rules":[]})", path + ".type", "dispatch"},
       {R"({"type":"triggered_tags","triggers":["x"],"tags":[]})", path + ".tags", "array"},
       {StrCat(R"({"type":"triggered_tags","triggers":[],"tags":)", kTwoTags, "}"), path + ".triggers", "array"},
       {StrCat(R"({"type":"triggered_tags","triggers":["<g"],"tags":)", kTwoTags, "}"), path + ".triggers[0]", "<g"},
       {StrCat(R"({"type":"triggered_tags","triggers":["<f=b"],"tags":)", kTwoTags, "}"), path, "<f=a>"},
       {StrCat(R"({"type":"triggered_tags","triggers":["<f","y"],"tags":)", kTwoTags, "}"), path + ".triggers[1]", "y"},
       {StrCat(R"({"type":"tags_with_separator","tags":)", kTwoTags, "}"), path + ".separator", "string"},
-      {StrCat(R"({"type":"sequence","elements":[{"type":"or","elements":[{"type":"token","token":1}]},)", any, "]}"),
-       path + ".elements[0].elements[0].type", "token"},
+      {StrCat(R"({"type":"sequence","elements":[{"type":"or","elements":[{"type":"token_dispatch","rules":[]}]},)", any,
+              "]}"),
+       path + ".elements[0].elements[0].type", "token_dispatch"},
   };
   for (const auto& [format, param, word] : cases) {
     const ApiError error = ChatError(With(Field(format)));

@@ -265,20 +265,77 @@ TEST(Grammar, SchemasMeanWhatTheDraftSays) {
   EXPECT_TRUE(takes(R"({"type":"string","format":"date-time"})", R"("2041-04-02T00:40:06+06:26")"));
 }
 
+TEST(Grammar, WhatStandsInASchemaManyTimesMeansTheSameAsOnce) {
+  const Model m = Load("gpt2");
+  const auto takes = [&](const json& schema, const json& answer) {
+    const auto matcher = Compiled(m, GrammarKind::kJsonSchema, schema.dump());
+    return matcher->Consume(*m.tokenizer->Encode(answer.dump(), false)).ok() && matcher->MayEnd();
+  };
+  const json day{{"type", "string"}, {"format", "date"}, {"description", "a day"}};
+  const json word{{"type", "string"}, {"pattern", "^[a-z]+$"}, {"maxLength", 3}};
+  const json given{{"type", "string"}, {"format", "date"}, {"const", "2024-02-29"}};
+  json schema{{"type", "object"},
+              {"additionalProperties", false},
+              {"required", {"a", "b", "c"}},
+              {"$defs", {{"repeated0", word}, {"d", day}}},
+              {"properties",
+               {{"a", day},
+                {"b", {{"type", "array"}, {"items", day}}},
+                {"c", {{"$ref", "#/$defs/d"}}},
+                {"d", word},
+                {"e", {{"$ref", "#/$defs/repeated0"}}},
+                {"f", {{"type", "string"}, {"format", "date"}, {"maxLength", 9}}},
+                {"g", given}}}};
+  const json fits{{"a", "2024-02-29"}, {"b", {"0001-01-01"}}, {"c", "1999-12-31"}, {"d", "abc"},
+                  {"e", "x"},          {"g", "2024-02-29"}};
+  EXPECT_TRUE(takes(schema, fits));
+  for (const auto& [name, wrong] : std::vector<std::pair<const char*, json>>{{"a", "2023-02-29"},
+                                                                             {"a", 1},
+                                                                             {"b", {"2023-04-31"}},
+                                                                             {"c", "2023-13-01"},
+                                                                             {"d", "abcd"},
+                                                                             {"d", "A"},
+                                                                             {"e", "abcd"},
+                                                                             {"g", "2024-02-28"}}) {
+    json other = fits;
+    other[name] = wrong;
+    EXPECT_FALSE(takes(schema, other)) << other;
+  }
+  schema["properties"]["a"]["not"] = {{"type", "null"}};
+  const auto refused = m.compiler->Compile(GrammarKind::kJsonSchema, schema.dump()).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("#/properties/a/not"));
+}
+
 TEST(Grammar, AFormatsTextsAreThoseThatItsStandardAllows) {
   const Model m = Load("gpt2");
   const auto takes = [&](const char* format, const std::string& text) {
     const auto matcher = Compiled(m, GrammarKind::kJsonSchema, json{{"type", "string"}, {"format", format}}.dump());
     return matcher->Consume(*m.tokenizer->Encode(json(text).dump(), false)).ok() && matcher->MayEnd();
   };
-  for (const char* day : {"2024-02-29", "2000-02-29", "0004-02-29", "2023-02-28", "0001-12-31", "1900-03-29"}) {
+  for (const char* day : {"2024-02-29", "2000-02-29", "0004-02-29", "2023-02-28", "0001-12-31", "1900-03-29",
+                          "2023-01-31", "2023-04-30", "2023-10-01", "9999-11-10", "2400-02-29", "1996-02-01"}) {
     EXPECT_TRUE(takes("date", day)) << day;
     EXPECT_TRUE(takes("date-time", StrCat(day, "T10:00:00Z"))) << day;
   }
-  for (const char* day : {"2023-02-29", "1900-02-29", "2100-02-29", "0000-02-29", "0000-01-01", "2024-02-30"}) {
+  for (const char* day :
+       {"2023-02-29", "1900-02-29", "2100-02-29", "0000-02-29", "0000-01-01", "2024-02-30", "2023-04-31", "2023-11-31",
+        "2023-01-32", "2023-13-01", "2023-00-10", "2023-01-00", "23-01-01"}) {
     EXPECT_FALSE(takes("date", day)) << day;
     EXPECT_FALSE(takes("date-time", StrCat(day, "T10:00:00Z"))) << day;
   }
+  for (const char* time : {"23:59:59Z", "00:00:00.5+23:59", "09:30:00.123456789z", "20:00:09-00:00"}) {
+    EXPECT_TRUE(takes("time", time)) << time;
+    EXPECT_TRUE(takes("date-time", StrCat("2023-04-30T", time))) << time;
+    EXPECT_TRUE(takes("date-time", StrCat("2024-02-29t", time))) << time;
+  }
+  for (const char* time :
+       {"24:00:00Z", "12:60:00Z", "12:00:60Z", "00:00:00+24:00", "00:00:00", "0:00:00Z", "00:00:00.Z"}) {
+    EXPECT_FALSE(takes("time", time)) << time;
+    EXPECT_FALSE(takes("date-time", StrCat("2023-04-30T", time))) << time;
+  }
+  EXPECT_FALSE(takes("date-time", "2023-04-30 00:00:00Z"));
+  const auto given = Compiled(m, GrammarKind::kJsonSchema, R"({"format":"date","enum":["2023-01-31"]})");
+  EXPECT_TRUE(given->Consume(*m.tokenizer->Encode(R"("2023-01-31")", false)).ok() && given->MayEnd());
   const std::string label(63, 'a'), most = StrCat(label, ".", label, ".", label, ".", std::string(61, 'b'));
   EXPECT_TRUE(takes("email", std::string(64, 'a') + "@b.de"));
   EXPECT_TRUE(takes("email", StrCat("a.b+c@", label, ".", label, ".", label)));

@@ -43,6 +43,7 @@ void FillLoad(const engine::GrammarPoolCounts& counts, v1::GrammarLoad& out) {
   out.set_compile_seconds(Seconds(counts.compile_time));
   out.set_masks(counts.masks);
   out.set_masks_late(counts.masks_late);
+  out.set_masks_slow(counts.masks_slow);
   out.set_mask_seconds(Seconds(counts.mask_time));
   out.set_wait_seconds(Seconds(counts.wait_time));
 }

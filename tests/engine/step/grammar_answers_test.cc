@@ -286,16 +286,11 @@ TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {
   EXPECT_GT(counts.mask_time, Duration());
 }
 
-// The masks of an answer of so many tokens; and of each for which its sequence sat out, whether it was made where a
-// core has nothing else to do. `sits_out`: how many these are.
-std::vector<uint32_t> MasksOf(GrammarPool& pool, int tokens, size_t sits_out, std::vector<bool>& stands_back) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  pool.OnReady([&] {
-    std::lock_guard lock(mutex);
-    stands_back.push_back(StandsBack());
-    changed.notify_all();
-  });
+// The masks of an answer of so many tokens. Nobody is told of one by a thread that stands back: it could be told under
+// a lock that a step waits for.
+std::vector<uint32_t> MasksOf(GrammarPool& pool, int tokens) {
+  std::atomic<bool> stands_back{false};
+  pool.OnReady([&] { stands_back = stands_back || StandsBack(); });
   const auto answer =
       pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b)+c"}), std::vector<int32_t>());
   std::vector<uint32_t> masks;
@@ -305,29 +300,115 @@ std::vector<uint32_t> MasksOf(GrammarPool& pool, int tokens, size_t sits_out, st
     masks.push_back(mask.value()[0]);
     if (token + 1 < tokens) answer->Advance(token % 2);
   }
-  {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return stands_back.size() >= sits_out; });
-  }
   pool.OnReady({});
+  EXPECT_FALSE(stands_back);
   return masks;
+}
+
+// Counted behind the mask.
+void AwaitSlowMasks(const GrammarPool& pool, int64_t count) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (pool.counts().masks_slow < count && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(pool.counts().masks_slow, count);
 }
 
 TEST_F(GrammarAnswers, WhoseMasksAreCostlyHaveThemMadeByOneThatStandsBack) {
   GrammarPool quick(compiler_, 2, std::chrono::hours(1)), slow(compiler_, 2, Duration());
-  std::vector<bool> back;
-  const std::vector<uint32_t> masks = MasksOf(quick, 30, 1, back);
-  EXPECT_EQ(back, std::vector<bool>{false}) << "the first comes when it comes, the others were waited for";
+  const std::vector<uint32_t> masks = MasksOf(quick, 30);
   EXPECT_EQ(quick.counts().masks_slow, 0);
-  back.clear();
-  EXPECT_EQ(MasksOf(slow, 30, 30, back), masks) << "who makes them changes nothing";
-  std::vector<bool> all_but_the_first(30, true);
-  all_but_the_first[0] = false;
-  EXPECT_EQ(back, all_but_the_first) << "what one costs is known when it is there";
+  EXPECT_EQ(MasksOf(slow, 30), masks) << "who makes them changes nothing";
+  AwaitSlowMasks(slow, 29);  // what one costs is known when the first is there
   EXPECT_EQ(slow.counts().masks_late, 29) << "no step waits for one";
-  back.clear();
-  MasksOf(slow, 1, 1, back);
-  EXPECT_EQ(back, std::vector<bool>{true}) << "of a grammar that is known to be costly the first, too";
+  MasksOf(slow, 1);
+  AwaitSlowMasks(slow, 30);  // of a grammar that is known to be costly the first, too
+}
+
+TEST_F(GrammarAnswers, NoneIsForkedFromOneWhoseMasksAreCostly) {
+  GrammarPool quick(compiler_, 2, std::chrono::hours(1)), slow(compiler_, 2, Duration());
+  const auto grammar = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b)+c"});
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
+  for (GrammarPool* pool : {&quick, &slow}) {
+    const auto answer = pool->Follow(grammar, {});
+    ASSERT_TRUE(answer->Mask(soon()).ok());
+    answer->Advance(0);
+    ASSERT_FALSE((*answer->Mask(soon())).empty());
+    const auto fork = pool->Fork(*answer);
+    EXPECT_EQ(fork == nullptr, pool == &slow) << "what it has found out is copied by whoever plans steps";
+    const auto other = fork ? fork : pool->Follow(grammar, {0});
+    EXPECT_EQ(*other->Mask(soon()), *answer->Mask(soon()));
+  }
+}
+
+// The tokens of an answer that begins with `so_far` and goes on with those of `then`, else with any of `letters`, until
+// it is too costly; what is said then.
+std::string GrowsTooCostly(const std::shared_ptr<const Grammar>& grammar, GrammarPool& pool,
+                           const std::vector<int32_t>& letters, const std::vector<int32_t>& so_far,
+                           const std::vector<int32_t>& then, std::vector<int32_t>& tokens) {
+  std::mt19937 dice(5);
+  const auto answer = pool.Follow(grammar, so_far);
+  tokens = so_far;
+  while (tokens.size() < 1000) {
+    pool.Turn(1);
+    const auto mask = answer->Mask({});
+    if (!mask.ok()) return std::string(mask.status().message());
+    tokens.push_back(tokens.size() < then.size() ? then[tokens.size()] : letters[dice() % letters.size()]);
+    answer->Advance(tokens.back());
+  }
+  return "";
+}
+
+TEST_F(GrammarAnswers, OneThatGrowsTooCostlyEndsAtTheSameTokenWhereverItGoesOn) {
+  const auto tokenizer = *Tokenizer::FromHfDirectory("tests/text/golden/gpt2");
+  const std::shared_ptr<const GrammarCompiler> compiler =
+      *GrammarCompiler::Make(*tokenizer, {0}, tokenizer->vocab_size());
+  GrammarPool pool(compiler, 0);
+  const auto grammar = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(.*[aeiou].{1,150}){1,3}z"});
+  const std::vector<int32_t> letters = *tokenizer->Encode("abcdefghiouxy", false);
+  std::vector<int32_t> whole, again;
+  const std::string said = GrowsTooCostly(grammar, pool, letters, {}, {}, whole);
+  ASSERT_THAT(said, HasSubstr("too costly here"));
+  ASSERT_GT(whole.size(), 10u);
+  for (const size_t cut : {size_t{1}, whole.size() / 2, whole.size()}) {
+    EXPECT_EQ(GrowsTooCostly(grammar, pool, letters, {whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut)},
+                             whole, again),
+              said)
+        << cut;
+    EXPECT_EQ(again, whole) << "from token " << cut << " on";
+  }
+}
+
+// A grammar of choices that nobody has asked for before, of some 40 ms.
+std::shared_ptr<const Grammar> NewLong(int which) {
+  std::string choices = "[";
+  for (int k = 0; k < 5000; ++k) choices += StrCat(k == 0 ? "" : ",", "\"", which, "-", k * k, "\"");
+  return std::make_shared<Grammar>(Grammar{GrammarKind::kChoice, choices + "]"});
+}
+
+// Told when its grammar is there: in which order they come is what counts.
+TEST_F(GrammarAnswers, AGrammarThatIsKnownDoesNotWaitForOnesThatAreNew) {
+  GrammarPool pool(compiler_, 2);
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
+  const auto known = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b){40}"});
+  ASSERT_TRUE(pool.Follow(known, {})->Mask(soon()).ok());
+  bool overtook = false;
+  for (int attempt = 0; attempt < 10 && !overtook; ++attempt) {
+    std::vector<std::shared_ptr<AnswerGrammar>> long_ones;
+    for (int i = 0; i < 12; ++i) long_ones.push_back(pool.Follow(NewLong(attempt * 100 + i), {}));
+    const int64_t before = pool.counts().compiled;
+    ASSERT_FALSE((*pool.Follow(known, {})->Mask(soon())).empty());
+    overtook = pool.counts().compiled < before + 12 - 1;
+    for (const auto& answer : long_ones) EXPECT_TRUE(answer->Mask(soon()).ok());
+  }
+  EXPECT_TRUE(overtook) << "it waited for a dozen grammars to be compiled";
+}
+
+TEST_F(GrammarAnswers, WhatNobodyWaitsForAnyMoreIsNotCompiled) {
+  GrammarPool pool(compiler_, 2);
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(60); };
+  for (int i = 0; i < 200; ++i) pool.Follow(NewLong(i), {});  // and gone
+  ASSERT_TRUE(pool.Follow(NewLong(1000), {})->Mask(soon()).ok());
+  EXPECT_LT(pool.counts().compiled, 200);
+  ASSERT_TRUE(pool.Follow(NewLong(0), {})->Mask(soon()).ok()) << "and is where it is asked for again";
 }
 
 }  // namespace

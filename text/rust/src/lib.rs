@@ -14,6 +14,7 @@ mod methods;
 mod operators;
 mod pretokenizer;
 mod python;
+mod repeated;
 mod rules;
 mod schema;
 mod strftime;

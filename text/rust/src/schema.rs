@@ -4,6 +4,7 @@
 use crate::bounds::{self, EXACT};
 use crate::endless::is_endless;
 use crate::ffi::{invalid, Outcome};
+use crate::repeated::put_once;
 use serde_json::{json, Map, Value};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     });
     check(&schema)?;
     each_schema(&mut schema, &mut bounds::spell_step);
+    put_once(&mut schema);
     Ok(schema)
 }
 
@@ -140,16 +142,25 @@ fn check_step(value: &Value, path: &str) -> Outcome<()> {
     }
 }
 
-/// What the compiler's formats let through besides. A time has its 60th second only when a leap second comes, which a
-/// grammar cannot know: without it all are valid. A 29th of February is one in leap years only, and no calendar has a
-/// year 0.
-const NO_LEAP_SECOND: &str = "^[^:]*:[^:]*:[0-5]";
-const IN_THE_CALENDAR: &str = concat!(
-    "^(?:(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
-    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
-);
-const NARROWED: [(&str, &[&str]); 3] =
-    [("time", &[NO_LEAP_SECOND]), ("date-time", &[NO_LEAP_SECOND, IN_THE_CALENDAR]), ("date", &[IN_THE_CALENDAR])];
+/// A time has its 60th second only when a leap second comes, which a grammar cannot know: without it all are valid.
+macro_rules! time {
+    () => {
+        "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+    };
+}
+/// A 29th of February is one in leap years only, and no calendar has a year 0.
+macro_rules! date {
+    () => {
+        concat!(
+            "(?:(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-(?:02-(?:0[1-9]|1[0-9]|2[0-8])",
+            "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01]))",
+            "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
+        )
+    };
+}
+const TIME: &str = concat!("^", time!(), "$");
+const DATE: &str = concat!("^", date!(), "$");
+const DATE_TIME: &str = concat!("^", date!(), "[tT]", time!(), "$");
 
 /// The part of a host's name between two dots: its third and fourth character not both hyphens, which only names in
 /// Punycode have; at most four more than `$most`, and `$less` is one less.
@@ -181,11 +192,19 @@ const MAILBOX: &str = concat!(
     "){3,9}|",
     r"\[(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\])$"
 );
-/// Formats in other words than the compiler's, which bound no length. A host's name has 253 characters at most.
-const WORDED: [(&str, &[&str]); 2] = [("hostname", &[HOST, "^.{1,253}$"]), ("email", &[MAILBOX])];
+/// Formats in other words than the compiler's, which let through more: names without a bound (a host's has 253 characters
+/// at most), days that there are not.
+const WORDED: [(&str, &[&str]); 5] = [
+    ("hostname", &[HOST, "^.{1,253}$"]),
+    ("email", &[MAILBOX]),
+    ("time", &[TIME]),
+    ("date", &[DATE]),
+    ("date-time", &[DATE_TIME]),
+];
+const CALENDAR: [&str; 3] = ["time", "date", "date-time"];
 
 /// Calls `see` with every schema in `value`, inner ones first.
-fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>)) {
+pub fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>)) {
     match value {
         Value::Object(members) => {
             for (key, member) in members.iter_mut() {
@@ -222,13 +241,12 @@ fn mend(members: &mut Map<String, Value>) {
         }
     }
     let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
-    let of = |table: &'static [(&str, &[&str])]| table.iter().find(|(name, _)| *name == format).map(|(_, all)| *all);
-    let is_fixed = members.contains_key("const") || members.contains_key("enum");
-    let (narrowed, worded) = (of(&NARROWED), if is_fixed { None } else { of(&WORDED) });
-    if worded.is_some() {
-        members.shift_remove("format");
-    }
-    for pattern in narrowed.or(worded).unwrap_or_default() {
+    let worded = WORDED.iter().find(|(name, _)| *name == format).map(|(_, patterns)| *patterns);
+    // Names are held narrower than they need be: one that is given is left as it is.
+    let is_given = !CALENDAR.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
+    let Some(patterns) = worded.filter(|_| !is_given) else { return };
+    members.shift_remove("format");
+    for pattern in patterns {
         bounds::add_all_of(members, json!({"pattern": pattern}));
     }
 }
