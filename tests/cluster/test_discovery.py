@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -234,6 +235,23 @@ class File(Discovery):
             router.wait_until(lambda: "which serves at" in router.log.read_text(), "the second address is refused")
             answer(router, BODIES[0])
             self.assertEqual(router.get("/ready").status, 200)
+
+    def test_two_workers_of_one_name_both_serve_and_orders_need_an_address(self):
+        both = {self.worker(name, args=("--worker-id", "twin")).address: ("twin", "ready") for name in ("a", "b")}
+        self.list(*both)
+        with self.router("--workers-file", self.path("workers")) as router:
+            def states():
+                with urllib.request.urlopen(router.admin + "/workers", timeout=10) as reply:
+                    return {w["address"]: (w["name"], w["state"]) for w in json.load(reply)["workers"]}
+            router.wait_until(lambda: states() == both, "both serve")
+            self.assertEqual(router.log.read_text().count("two workers have this name"), 1, "said once, when the second came")
+            alone, metrics = answer(router, BODIES[0]), router.get("/metrics").body
+            self.assertEqual(len(set(re.findall(r'^vllm:num_requests_running{.*engine="(\d+)".*worker="twin"', metrics, re.M))), 2, "series of its own each")
+            refused, (first, second) = run(["drain", "twin", "--url", router.admin]), both
+            self.assertTrue(refused.returncode != 0 and first in refused.stderr and second in refused.stderr, refused.stderr)
+            run(["drain", first, "--url", router.admin])
+            router.wait_until(lambda: [states().get(at) == both[at] for at in both] == [False, True], "the first is drained")
+            self.assertEqual(answer(router, BODIES[0]), alone)
 
     def test_a_worker_that_moves_is_asked_at_its_new_address_while_a_stream_ends_at_the_old(self):
         a = self.worker("a")
