@@ -49,7 +49,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     // Not there.
     {"quantization", kOne, "", "None none gguf awq gptq compressed-tensors",
      "the checkpoint says how it is quantized (AWQ, GPTQ, FP8, compressed-tensors, GGUF); floats are not quantized"},
-    {"calculate-kv-scales", kNone, "", "", "KV in fp8 has the scale 1"},
+    {"calculate-kv-scales", kNone, "", "", "KV in fp8 has the checkpoint's scales, or 1"},
     {"swap-space", kOne, "", "0 0.0 4 4.0", "there is no swap space: a preempted sequence is computed again"},
     {"cpu-offload-gb", kOne, "", "0 0.0", "weights stay where they are computed"},
     {"enable-lora", kNone, "", "", kLora},

@@ -27,6 +27,10 @@ struct KvPlane {
   DType dtype;
   int heads;  ///< KV heads of the whole model in this plane (before tensor parallelism)
   int dim;    ///< elements per head
+  /// What the checkpoint says of KV in e4m3, by global layer number: value = stored · scale. Empty: all are 1. Both
+  /// sides of a handoff have one checkpoint (its digest), so it is not told.
+  std::vector<float> scales{};
+  float ScaleOf(int layer) const { return scales.empty() ? 1.0f : scales[static_cast<size_t>(layer)]; }
   int64_t BytesPerTokenHead() const { return static_cast<int64_t>(dim) * static_cast<int64_t>(DTypeBytes(dtype)); }
   bool operator==(const KvPlane&) const = default;
 };

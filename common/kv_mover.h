@@ -26,6 +26,7 @@ struct KvMove {
   int32_t tokens = 0, heads = 0, dim = 0;
   int32_t segment = 0;  ///< whose digest it belongs to; ascending over the moves of a call
   DType cached = DType::kBF16, packed = DType::kBF16;  ///< element types in the cache and in the staging memory
+  float scale = 1.0f;                                  ///< where one of them alone is e4m3: value = stored · scale
 };
 
 /// What became of a segment.

@@ -101,6 +101,7 @@ struct StepLimits {
   int64_t positions = 0;                  ///< of a sequence
   int64_t logit_rows = 0;                 ///< of one Sample or Logprobs, and of one GatherRows
   int64_t vocab = 0;                      ///< columns of those
+  std::vector<float> kv_scales{};         ///< of the KV planes in e4m3; those that are 1 need not be told
   std::vector<int> tokens_per_block{16};  ///< of each KV group
   std::vector<Heads> attention;           ///< each kind once
   std::vector<RopeParams> ropes;          ///< each once
@@ -120,6 +121,7 @@ struct KvPlaneView {
   /// Tokens are written in order: a unit's first token sets its digest, later ones add to it (blocks are reused as is).
   uint64_t* digests = nullptr;
   int64_t digest_block_stride = 0;
+  float scale = 1.0f;  ///< of e4m3: value = stored · scale, for all heads; other types are kept as they are
 };
 
 struct KvLayerView {

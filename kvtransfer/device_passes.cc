@@ -46,6 +46,7 @@ KvMove MoveOf(const KvRun& run, const RunMemory& at, DType packed, DType cached)
   move.tokens = run.tokens;
   move.heads = at.heads;
   move.dim = run.dim;
+  move.scale = at.scale;
   move.packed = packed;
   move.cached = cached;
   return move;

@@ -16,6 +16,7 @@ RunMemory PieceOf(const KvRun& run, DType dtype, const KvPlaneMemory& plane, int
   at.row_bytes = at.vector_bytes * has.size();
   at.first = plane.base + block * plane.block_stride_bytes + run.token_in_block * at.row_bytes +
              (heads.begin - has.begin) * at.vector_bytes;
+  at.scale = plane.scale;
   at.digest_row = has.size();
   at.digests = plane.digests + block * plane.digest_block_stride + run.token_in_block / kUnitTokens * at.digest_row +
                heads.begin - has.begin;

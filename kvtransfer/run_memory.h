@@ -24,6 +24,7 @@ struct RunMemory {
   int64_t vector_bytes = 0;     ///< from one head to the next
   uint64_t* digests = nullptr;  ///< of (unit of token_in_block, local_head)
   int64_t digest_row = 0;       ///< from one unit to the next
+  float scale = 1.0f;           ///< KvPlaneMemory::scale
 };
 
 using RunPieces = absl::InlinedVector<RunMemory, 1>;

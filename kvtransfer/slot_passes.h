@@ -28,6 +28,7 @@ struct KvPlaneMemory {
   IntRange heads{};                     ///< of the rank's, that are in this piece; empty: all
   int mover = 0;                        ///< of KvPoolView::movers: who moves this piece
   bool copy = false;                    ///< an earlier piece has the same heads: this one is written, and not read
+  float scale = 1.0f;                   ///< of the layer's KV in e4m3, on whichever side: value = stored · scale
   std::vector<KvPlaneMemory> others{};  ///< the further pieces
 };
 

@@ -39,10 +39,12 @@ void FromFloat(float value, DType type, std::byte* element) {
   }
 }
 
-void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, int elements) {
+/// Another type: what is e4m3 of the two is value / scale.
+void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, float scale, int elements) {
+  const float factor = from_type == DType::kF8E4M3 ? scale : to_type == DType::kF8E4M3 ? 1.0f / scale : 1.0f;
   const size_t from_bytes = DTypeBytes(from_type), to_bytes = DTypeBytes(to_type);
   for (int i = 0; i < elements; ++i, from += from_bytes, to += to_bytes)
-    FromFloat(ToFloat(from, from_type), to_type, to);
+    FromFloat(ToFloat(from, from_type) * factor, to_type, to);
 }
 
 bool IsFloat(DType type) {
@@ -80,7 +82,7 @@ uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_typ
       const uint64_t digest = same ? KvDigestVector(at, row, static_cast<uint32_t>(from_vector))
                                    : ReadVector(at, from, static_cast<uint32_t>(from_vector), read.data());
       packed += digest;
-      if (!same) Convert(PlantedBug("double fetch") ? from : read.data(), from_type, row, to_type, run.dim);
+      if (!same) Convert(PlantedBug("double fetch") ? from : read.data(), from_type, row, to_type, to.scale, run.dim);
       const uint64_t placed = same ? digest : KvDigestVector(at, row, static_cast<uint32_t>(to.vector_bytes));
       digests[h] = t % kUnitTokens == 0 ? placed : digests[h] + placed;
     }

@@ -229,7 +229,7 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
                {"bfloat16"},
                {"float32"},
                {"float16"},
-               {"fp8", "e4m3, scale 1, half the memory of bfloat16"},
+               {"fp8", "e4m3 with the checkpoint's scales, else 1; half the memory of bfloat16"},
                {"fp8_e4m3", "the same"}}));
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
         "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers; "

@@ -138,7 +138,8 @@ KvGroupView KvMemory::ViewOf(const KvGroup& group, int64_t blocks, char* at) con
                     p.dim,
                     p.dtype,
                     reinterpret_cast<uint64_t*>(digests_at),
-                    DigestsPerBlock(group, p)};
+                    DigestsPerBlock(group, p),
+                    p.ScaleOf(layer)};
       at += PlaneBlockBytes(group, p) * blocks;
       digests_at += DigestsPerBlock(group, p) * 8 * blocks;
     }

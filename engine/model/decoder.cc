@@ -56,7 +56,13 @@ kernels::StepLimits LimitsOf(const DecoderParts& parts) {
   std::erase_if(limits.recorded_rows, [&](int32_t rows) {
     return rows > std::min(limits.sequences, limits.rows) || PartsOf(rows, parts.place) > 1;
   });
-  for (const KvGroup& group : parts.layout.groups) limits.tokens_per_block.push_back(group.tokens_per_block);
+  for (const KvGroup& group : parts.layout.groups) {
+    limits.tokens_per_block.push_back(group.tokens_per_block);
+    for (const KvPlane& plane : group.planes) {
+      if (plane.dtype == DType::kF8E4M3)
+        limits.kv_scales.insert(limits.kv_scales.end(), plane.scales.begin(), plane.scales.end());
+    }
+  }
   const std::vector<KvPlace> places = KvPlaces(parts.layout, c.num_layers);
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const kernels::StepLimits::Heads heads{shape.q_heads.size(), shape.kv_heads.size(), c.head_dim, c.layers[i].window,

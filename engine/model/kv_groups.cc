@@ -25,6 +25,15 @@ absl::StatusOr<KvLayout> MakeKvLayout(const ModelConfig& config, DType kv_dtype,
   return out;
 }
 
+void SetKvScales(const KvScales& scales, KvLayout& layout) {
+  for (KvGroup& group : layout.groups) {
+    for (KvPlane& plane : group.planes) {
+      if (plane.name == KvPlane::Name::kK) plane.scales = scales.keys;
+      if (plane.name == KvPlane::Name::kV) plane.scales = scales.values;
+    }
+  }
+}
+
 KvLayout RankKvLayout(const KvLayout& whole, const RankShape& shape) {
   KvLayout out = whole;
   for (KvGroup& group : out.groups) {

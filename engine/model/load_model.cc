@@ -127,18 +127,20 @@ absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) 
   return absl::OkStatus();
 }
 
-// KV in fp8 is kept with scale 1. Wider types need no scales.
-absl::Status CheckKvScales(const std::string& path, const WeightSource& weights, DType kv) {
-  if (kv != DType::kF8E4M3) return absl::OkStatus();
-  const std::optional<std::string> scale = weights.KvScale();
-  if (!scale) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat(
-      path, ": ", *scale, ", KV in fp8 is kept with scale 1 and no other: leave --kv-cache-dtype at auto or bfloat16"));
+// Whatever type this worker keeps: a peer's KV may be in e4m3. Scales that are none matter to nobody else: whoever
+// would keep KV in e4m3 with them is refused here.
+absl::StatusOr<KvScales> KvScalesOf(const std::string& path, const WeightSource& weights, DType kv) {
+  absl::StatusOr<KvScales> scales = weights.ReadKvScales();
+  if (scales.ok()) return scales;
+  if (kv != DType::kF8E4M3) return KvScales{};
+  return absl::InvalidArgumentError(StrCat(path, ": ", View(scales.status().message()),
+                                           "; KV of another type needs no scales (--kv-cache-dtype auto, bfloat16)"));
 }
 
 struct Checked {
   Opened opened;
   KvLayout layout;
+  KvScales kv_scales;
 };
 
 // Everything that can be known without reading the weights' values.
@@ -152,7 +154,8 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
-  BATON_RETURN_IF_ERROR(CheckKvScales(source.path, *out.opened.weights, traits.kv));
+  BATON_ASSIGN_OR_RETURN(out.kv_scales, KvScalesOf(source.path, *out.opened.weights, traits.kv));
+  SetKvScales(out.kv_scales, out.layout);
   BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, device));
   return out;
 }
@@ -187,7 +190,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   BATON_ASSIGN_OR_RETURN(Checked checked, OpenChecked(source, ops.traits(), ops.device_memory(), max_tokens));
   Opened& opened = checked.opened;
   ModelConfig& config = opened.read.config;
-  config.digest = ModelDigest(opened.read.text, config, *opened.weights);
+  config.digest = ModelDigest(opened.read.text, config, *opened.weights, checked.kv_scales);
   report("read", 1);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights,
                          LoadWeights(config, source.place, *opened.weights, ops, report, source.given_up));

@@ -34,7 +34,8 @@ void AddSamples(XXH3_state_t* state, absl::Span<const uint8_t> bytes) {
 
 }  // namespace
 
-std::string ModelDigest(std::string_view config_text, const ModelConfig& config, const WeightSource& source) {
+std::string ModelDigest(std::string_view config_text, const ModelConfig& config, const WeightSource& source,
+                        const KvScales& kv_scales) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(state.get());
   Add(state.get(), "baton model 1");
@@ -46,6 +47,11 @@ std::string ModelDigest(std::string_view config_text, const ModelConfig& config,
       Add(state.get(), ShapeText(rule.shape));
       AddSamples(state.get(), stored.bytes);
     }
+  }
+  if (!kv_scales.keys.empty()) {  // what KV in e4m3 means
+    Add(state.get(), "kv scales");
+    for (const std::vector<float>& scales : {kv_scales.keys, kv_scales.values})
+      Add(state.get(), {reinterpret_cast<const char*>(scales.data()), scales.size() * sizeof(float)});
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);

@@ -9,7 +9,9 @@
 
 namespace baton::engine {
 
-/// 32 hex digits over the config's text and, per tensor: name, type, shape and sampled bytes (all of a small tensor).
-std::string ModelDigest(std::string_view config_text, const ModelConfig& config, const WeightSource& source);
+/// 32 hex digits over the config's text, per tensor name, type, shape and sampled bytes (all of a small tensor), and
+/// the scales of KV where there are some.
+std::string ModelDigest(std::string_view config_text, const ModelConfig& config, const WeightSource& source,
+                        const KvScales& kv_scales);
 
 }  // namespace baton::engine

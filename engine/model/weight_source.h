@@ -14,6 +14,7 @@
 #include "common/gguf.h"
 #include "engine/model/config/model_config.h"
 #include "engine/model/config/quantization.h"
+#include "engine/model/kv_groups.h"
 #include "engine/model/weight_rules.h"
 #include "kernels/quantized/stored_codes.h"
 
@@ -71,8 +72,8 @@ class WeightSource {
   virtual std::optional<CodeFormat> Codes(const WeightPart&) const { return std::nullopt; }
   /// The codes of a part. Only where Codes has some.
   virtual absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const;
-  /// A scale other than 1 that the files give for KV in fp8: "NAME is VALUE", of the first name. None: there is none.
-  virtual std::optional<std::string> KvScale() const { return std::nullopt; }
+  /// What the files say of KV in e4m3. InvalidArgument names what is no scale, with its value.
+  virtual absl::StatusOr<KvScales> ReadKvScales() const { return KvScales{}; }
   /// All that the weight is stored in: codes have scales beside them.
   virtual std::vector<StoredWeight> Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.

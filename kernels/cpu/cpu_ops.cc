@@ -38,6 +38,10 @@ char* SlotOf(const KvPlaneView& plane, int32_t block, int slot, int head) {
          element * static_cast<int64_t>(DTypeBytes(plane.dtype));
 }
 
+// What a plane's numbers are multiplied with when they are read, and when they are written.
+float LoadFactor(const KvPlaneView& plane) { return plane.dtype == DType::kF8E4M3 ? plane.scale : 1.0f; }
+float StoreFactor(const KvPlaneView& plane) { return 1.0f / LoadFactor(plane); }
+
 // Where every row of a ragged step belongs.
 struct RowPlace {
   int32_t sequence = 0;
@@ -297,9 +301,9 @@ void CpuOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& 
       alignas(64) char head[kMaxHeadDim * sizeof(float)];
       std::memcpy(head, RowOf(k, r) + h * dim * element, static_cast<size_t>(dim * element));
       kernels_.norm_rope(head, k.dtype, dim, k_norm, norm_offset, norm_eps, cosines, sines, rope.rotary_dim);
-      kernels_.convert(head, k.dtype, 1.0f, SlotOf(kv.k, block, slot, h), kv.k.dtype, dim);
-      kernels_.convert(RowOf(v, r) + h * kv.v.dim * element, v.dtype, 1.0f, SlotOf(kv.v, block, slot, h), kv.v.dtype,
-                       kv.v.dim);
+      kernels_.convert(head, k.dtype, StoreFactor(kv.k), SlotOf(kv.k, block, slot, h), kv.k.dtype, dim);
+      kernels_.convert(RowOf(v, r) + h * kv.v.dim * element, v.dtype, StoreFactor(kv.v), SlotOf(kv.v, block, slot, h),
+                       kv.v.dtype, kv.v.dim);
       if (!keep_digests) continue;
       const uint32_t global_head = kv.first_head + static_cast<uint32_t>(h),
                      token = static_cast<uint32_t>(place.position);
@@ -363,7 +367,8 @@ void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerV
     item.blocks = batch.block_tables.data() + piece.sequence * batch.table_stride;
     item.kv_head = kv_head;
     item.window = params.window;
-    item.scale = params.scale;
+    item.scale = params.scale * LoadFactor(kv.k);
+    item.v_scale = LoadFactor(kv.v);
     item.softcap = params.logit_softcap;
     item.sinks = params.sinks != nullptr ? params.sinks + kv_head * group + first : nullptr;
     kernels_.attention(item);

@@ -17,7 +17,7 @@ enum class CpuIsa { kBest, kAvx2, kAvx512 };
 struct CpuOpsConfig {
   int threads = 1;                ///< compute threads, the caller's included
   std::optional<DType> dtype;     ///< compute: f32 or bf16; unset: bf16 where the machine multiplies it, else f32
-  std::optional<DType> kv_dtype;  ///< KV planes: f32, bf16, f16, or e4m3 with scale 1; unset: as compute
+  std::optional<DType> kv_dtype;  ///< KV planes: f32, bf16, f16, or e4m3; unset: as compute
   CpuIsa isa = CpuIsa::kBest;     ///< of the f32 kernels and of everything but linear layers
   bool emulate_bf16 = false;      ///< bf16 also where it is slower than f32: for tests
 };

@@ -30,6 +30,14 @@ inline KvSide Side(int tp, int stages, int block, DType dtype) {
   return side;
 }
 
+/// The same with scales of what is e4m3, other ones for each layer and for keys and values; powers of two.
+inline KvSide Scaled(KvSide side) {
+  std::vector<KvPlane>& planes = side.layout.groups[0].planes;
+  planes[0].scales = {0.25f, 1.0f, 4.0f, 0.5f};
+  planes[1].scales = {2.0f, 0.5f, 0.25f, 1.0f};
+  return side;
+}
+
 /// What is at one place of the KV: exact in bf16 and f16 too.
 inline float ValueAt(int layer, int plane, int head, int token, int element) {
   return static_cast<float>((layer * 131 + plane * 67 + head * 31 + token * 7 + element * 3) % 199 - 99);
@@ -55,6 +63,7 @@ class RankPool {
             std::make_unique<std::vector<uint64_t>>(static_cast<size_t>(units * heads_.size() * kBlocks), 77u));
         planes.push_back(
             {bytes_.back()->data(), stride, digests_.back()->data(), static_cast<int64_t>(units) * heads_.size()});
+        planes.back().scale = group_.planes[static_cast<size_t>(plane)].ScaleOf(layer);
       }
     }
     view_.groups.push_back(std::move(view));
@@ -83,7 +92,7 @@ class RankPool {
   void Compute(int tokens) {
     ForEach(0, tokens, [&](int layer, int plane, int head, int token) {
       std::byte* at = At(layer, plane, head, token);
-      for (int e = 0; e < kDim; ++e) Store(at, e, ValueAt(layer, plane, head, token, e));
+      for (int e = 0; e < kDim; ++e) Store(at, e, ValueAt(layer, plane, head, token, e), Plane(layer, plane).scale);
       uint64_t& digest = DigestAt(layer, plane, head, token);
       if (token % kUnitTokens == 0) digest = 0;
       digest += DigestOf(layer, plane, head, token);
@@ -96,13 +105,15 @@ class RankPool {
   int Wrong(IntRange layers, int begin, int end, bool coarse = false) {
     const auto value_at = [&](int layer, int plane, int head, int token, int e) {
       const float value = ValueAt(layer, plane, head, token, e);
-      return coarse ? FloatOfE4m3(E4m3OfFloat(value)) : value;
+      const float scale = Plane(layer, plane).scale;
+      return coarse ? FloatOfE4m3(E4m3OfFloat(value / scale)) * scale : value;
     };
     int wrong = 0;
     ForEach(begin, end, [&](int layer, int plane, int head, int token) {
       if (layer < layers.begin || layer >= layers.end) return;
       for (int e = 0; e < kDim; ++e)
-        wrong += Load(At(layer, plane, head, token), e) != value_at(layer, plane, head, token, e);
+        wrong +=
+            Load(At(layer, plane, head, token), e, Plane(layer, plane).scale) != value_at(layer, plane, head, token, e);
       if (token % kUnitTokens != 0) return;
       uint64_t digest = 0;
       for (int t = token; t < std::min(end, token + kUnitTokens); ++t) digest += DigestOf(layer, plane, head, t);
@@ -131,22 +142,22 @@ class RankPool {
                            static_cast<uint32_t>(token)},
                           At(layer, plane, head, token), static_cast<uint32_t>(vector_bytes_));
   }
-  void Store(std::byte* at, int e, float value) const {
+  void Store(std::byte* at, int e, float value, float scale) const {
     const DType type = group_.planes[0].dtype;
     const uint16_t half = type == DType::kF16 ? F16OfFloat(value) : Bf16OfFloat(value);
     if (type == DType::kF32)
       std::memcpy(at + 4 * e, &value, 4);
     else if (type == DType::kF8E4M3)
-      at[e] = static_cast<std::byte>(E4m3OfFloat(value));
+      at[e] = static_cast<std::byte>(E4m3OfFloat(value / scale));
     else
       std::memcpy(at + 2 * e, &half, 2);
   }
-  float Load(const std::byte* at, int e) const {
+  float Load(const std::byte* at, int e, float scale) const {
     float value = 0;
     uint16_t half = 0;
     const DType type = group_.planes[0].dtype;
     if (type == DType::kF32) return std::memcpy(&value, at + 4 * e, 4), value;
-    if (type == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(at[e]));
+    if (type == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(at[e])) * scale;
     std::memcpy(&half, at + 2 * e, 2);
     return type == DType::kF16 ? FloatOfF16(half) : FloatOfBf16(half);
   }

@@ -29,6 +29,7 @@ TEST(Placer, ConvertsTypesAndKeepsDigestsOfWhatItPlaced) {
       SCOPED_TRACE(StrCat(DTypeName(from), " → ", DTypeName(to)));
       Transfer(Side(1, 1, 16, from), Side(2, 1, 32, to), {0, 77}).MoveEverything();
       Transfer(Side(2, 2, 64, from), Side(1, 1, 16, to), {16, 77}).MoveEverything();
+      Transfer(Scaled(Side(1, 1, 16, from)), Scaled(Side(2, 2, 32, to)), {0, 77}).MoveEverything();
     }
   }
 }

@@ -10,6 +10,7 @@
 
 #include "engine/step/executor.h"
 #include "kvtransfer/slot_format.h"
+#include "tests/engine/model/kv_scaled.h"
 #include "worker/process/start_up.h"
 #include "worker/ranks/mover_check.h"
 #include "worker/transfer/kv_pool_view.h"
@@ -33,11 +34,12 @@ const std::vector<Kind>& Kinds() {
 /// A worker's model and KV of one sequence, in blocks of its own size.
 class Side {
  public:
-  Side(const Kind& kind, const std::string& role, int block, const std::string& model = "tests/data/tiny-llama") {
+  Side(const Kind& kind, const std::string& role, int block, const std::string& model = "tests/data/tiny-llama",
+       const std::string& load_format = "dummy") {
     WorkerConfig c;
     c.role = role;
     c.model = model;
-    c.load_format = "dummy";
+    c.load_format = load_format;
     c.threads = 1;
     c.max_num_seqs = 2;
     c.max_model_len = 128;
@@ -59,6 +61,7 @@ class Side {
     loaded_ = *std::move(loaded);
     tables_.assign(loaded_.model->kv_layout().groups.size(), {5, 1, 3, 0, 2, 4, 7, 6});
     tables_.back() = {7, 0, 6, 1, 5, 2, 4, 3};
+    for (const int32_t blocks : loaded_.memory->num_blocks()) EXPECT_GE(blocks, 8) << "fewer than a table names";
   }
 
   KvSide side() const { return SideOf(loaded_.model->kv_layout()); }
@@ -171,6 +174,38 @@ TEST(DeviceHandoff, EveryPairOfKindsAnswers) {
         EXPECT_EQ(got, want);
       else
         EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+    }
+  }
+}
+
+// A checkpoint's scales of KV in fp8 count where one side keeps it so, and are those of both where both do; of two KV
+// groups as of one.
+TEST(DeviceHandoff, ScalesOfACheckpointCountOnEitherSide) {
+  for (const char* family : {"llama3", "gemma3"}) {
+    const engine::KvScaledModel model(family, nullptr, {{"sliding_window", 32}});
+    std::vector<int32_t> prompt = Prompt(75);
+    for (int32_t& token : prompt) token = 3 + token % 300;
+    for (const Kind& target : Kinds()) {
+      if (family == std::string("gemma3") && target.kv != "fp8") continue;  // one kind shows what windows add
+      Side alone(target, "both", 16, model.path(), "auto"), to(target, "decode", 32, model.path(), "auto");
+      EXPECT_EQ(alone.pool().groups[0].planes[1][1].scale, engine::ValueScale(alone.side().layout.groups[0].layers[1]));
+      alone.Compute({prompt.begin(), prompt.begin() + 64}, 0);
+      alone.Compute({prompt.begin() + 64, prompt.end()}, 64);
+      const std::vector<float> want = alone.Compute({99}, 75);
+      for (const Kind& source : Kinds()) {
+        SCOPED_TRACE(StrCat(family, ": ", source.name, " to ", target.name));
+        Side from(source, "prefill", 16, model.path(), "auto");
+        EXPECT_EQ(from.loaded().model->config().digest, alone.loaded().model->config().digest);
+        from.Compute({prompt.begin(), prompt.begin() + 64}, 0);
+        from.Compute({prompt.begin() + 64, prompt.end()}, 64);
+        const absl::Status moved = Handoff(from, to, 75).Run();
+        ASSERT_TRUE(moved.ok()) << moved;
+        const std::vector<float> got = to.Compute({99}, 75);
+        if (source.name == target.name)
+          EXPECT_EQ(got, want);
+        else
+          EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+      }
     }
   }
 }

@@ -13,7 +13,8 @@ KvPlaneMemory PieceOf(const kernels::KvPlaneView& plane, int first_head, int mov
           .digests = plane.digests,
           .digest_block_stride = plane.digest_block_stride,
           .heads = {first_head, first_head + plane.heads},
-          .mover = mover};
+          .mover = mover,
+          .scale = plane.scale};
 }
 
 void AddPiece(KvPlaneMemory& plane, KvPlaneMemory piece) {

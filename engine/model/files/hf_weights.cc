@@ -8,6 +8,7 @@
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "engine/model/config/json_fields.h"
+#include "engine/model/files/kv_scales.h"
 #include "engine/model/files/quantized_tensors.h"
 #include "engine/model/files/safetensors.h"
 #include "engine/model/weight_source.h"
@@ -72,7 +73,9 @@ class HfWeights : public WeightSource {
     return codes.Take(part.first_row, part.rows, part.first_column, part.columns,
                       *codes.LayoutOf(part.first_column, part.columns));
   }
-  std::optional<std::string> KvScale() const override;
+  absl::StatusOr<KvScales> ReadKvScales() const override {
+    return FindKvScales(places_, StrCat(prefix_.body, "layers."), config_.num_layers);
+  }
   std::vector<StoredWeight> Stored(const WeightRule& rule) const override {
     std::vector<StoredWeight> out;
     for (const TensorPlace& place : PlacesOf(rule))
@@ -81,6 +84,7 @@ class HfWeights : public WeightSource {
   }
   int64_t Unused(int64_t used) const override {
     for (const WeightRule& rule : WeightRules(config_)) used += static_cast<int64_t>(PlacesOf(rule).size()) - 1;
+    used += std::ranges::count_if(places_, [](const auto& place) { return IsKvScale(place.first); });
     return static_cast<int64_t>(places_.size()) - used;
   }
 
@@ -198,27 +202,6 @@ absl::Status HfWeights::CheckCodes(const WeightRule& rule) const {
   if (type) ConvertElements(*type, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
   if (type && std::ranges::all_of(values, [](float x) { return x == 0.0f; })) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat(bias->file->name(), ": ", name, " is not 0, the model has no bias there"));
-}
-
-// A negative one stands for none, as writers of such files have it.
-std::optional<std::string> HfWeights::KvScale() const {
-  constexpr std::string_view kEnds[] = {".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale",
-                                        ".v_proj.output_scale"};
-  std::string first, what;
-  for (const auto& [name, place] : places_) {
-    const bool scale = std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
-    if (!scale || (!first.empty() && first < name)) continue;
-    const std::optional<DType> type = DTypeOfSafetensors(place.tensor->type);
-    const absl::Span<const uint8_t> bytes = place.file->Bytes(*place.tensor);
-    std::vector<float> values(type ? bytes.size() / DTypeBytes(*type) : 0);
-    if (type) ConvertElements(*type, bytes.data(), DType::kF32, values.data(), static_cast<int64_t>(values.size()));
-    const auto other = std::ranges::find_if(values, [](float x) { return x != 1.0f && !(x < 0.0f); });
-    if (type && other == values.end()) continue;
-    first = name;
-    what = type ? StrCat("is ", *other) : StrCat("has type ", Printable(place.tensor->type));
-  }
-  if (first.empty()) return std::nullopt;
-  return StrCat(Printable(first), " ", what);
 }
 
 absl::Status HfWeights::Check(const WeightRule& rule) const {

@@ -149,7 +149,7 @@ void StoreResults(const AttentionItem& item, const AttentionScratch& s) {
   const int dim = item.k->dim, rows = item.rows * item.heads;
   for (int i = 0; i < rows; ++i) {
     char* to = static_cast<char*>(item.out) + (i / item.heads) * item.out_row_bytes;
-    const Vec inverse = Set(1.0f / s.sum[i]);
+    const Vec inverse = Set(item.v_scale / s.sum[i]);
     WithType(static_cast<void*>(to), item.dtype, [&](auto* out) {
       auto* head = out + (i % item.heads) * dim;
       ForChunks(dim, [&](int64_t d, int n) {

@@ -270,7 +270,7 @@ void AttendTiles(const AttentionItem& item, AmxAttentionScratch& s) {
   for (int i = 0; i < rows; ++i) {
     Bf16* head = reinterpret_cast<Bf16*>(static_cast<char*>(item.out) + (i / item.heads) * item.out_row_bytes) +
                  (i % item.heads) * dim;
-    const Vec inverse = Set(1.0f / s.sum[i]);
+    const Vec inverse = Set(item.v_scale / s.sum[i]);
     ForChunks(dim, [&](int64_t d, int n) { StoreAs(head + d, Mul(Load(s.out + i * kValueStride + d), inverse), n); });
   }
 }

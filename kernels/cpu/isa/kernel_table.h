@@ -33,6 +33,7 @@ struct AttentionItem {
   int kv_head = 0;
   int window = 0;
   float scale = 1, softcap = 0;
+  float v_scale = 1;             ///< multiplies the sum of values
   const float* sinks = nullptr;  ///< [heads] or null
 };
 

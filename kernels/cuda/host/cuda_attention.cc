@@ -2,10 +2,31 @@
 #include <type_traits>
 
 #include "common/kv_layout.h"
+#include "common/status.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/instances/instances.h"
 
 namespace baton::kernels {
+
+// A kernel reads them from the device, and a recorded step from where they lay when it was recorded.
+absl::StatusOr<const float*> CudaOps::MakeScales(float scale) {
+  if (scale == 1.0f) return ones();
+  const auto found = scales_.find(scale);
+  if (found != scales_.end()) return static_cast<const float*>(found->second.data());
+  BATON_ASSIGN_OR_RETURN(gpu::Memory memory,
+                         cuda::AllocateOnDevice(kMaxKvHeads * sizeof(float), "a scale of KV for each head"));
+  const std::vector<float> values(kMaxKvHeads, scale);
+  stream_.Upload(memory.data(), values.data(), memory.bytes());
+  return static_cast<const float*>(scales_.emplace(scale, std::move(memory)).first->second.data());
+}
+
+// Those of StepLimits::kv_scales are there.
+const float* CudaOps::ScalesOf(const KvPlaneView& plane) {
+  const absl::StatusOr<const float*> scales = MakeScales(plane.dtype == DType::kF8E4M3 ? plane.scale : 1.0f);
+  BATON_CHECK(scales.ok(), scales.status().ToString());
+  return *scales;
+}
 
 template <typename Kv>
 void CudaOps::WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
@@ -28,8 +49,8 @@ void CudaOps::WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const f
                                  static_cast<Kv*>(kv.k.base),
                                  static_cast<Kv*>(kv.v.base),
                                  kv.k.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
-                                 ones(),
-                                 ones(),
+                                 ScalesOf(kv.k),
+                                 ScalesOf(kv.v),
                                  kv.k.digests,
                                  kv.v.digests,
                                  kv.k.digest_block_stride,
@@ -73,7 +94,7 @@ void CudaOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor&
 // `keys` with the values at `values` (null: none), of whole sequences.
 template <typename Kv>
 cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cuda::StepOnDevice& step,
-                          const float* ones) {
+                          const float* key_scales, const float* value_scales) {
   return {static_cast<const Kv*>(keys.base),
           static_cast<const Kv*>(values),
           keys.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
@@ -85,8 +106,8 @@ cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cud
           0,
           cuda::MakeBlockSize(keys.tokens_per_block),
           keys.heads,
-          ones,
-          ones};
+          key_scales,
+          value_scales};
 }
 
 // All but the work and where its partials go, which TakePartials says.
@@ -134,7 +155,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
   const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
   const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, SharingOf(kv.k.dim));
-  const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ones());
+  const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ScalesOf(kv.k), ScalesOf(kv.v));
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
   const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
                                         work.tiles,         step.row_start, cache,   options,      q_heads};
@@ -181,7 +202,7 @@ void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvP
   const cuda::AttentionWork& work =
       upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true},
                   {deterministic_ ? 0 : blocks, MaxPartials(kPartialRows / cuda::kRowsPerWarp * kLatentValues)});
-  const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
+  const auto cache = CacheOf<Kv>(latents, nullptr, step, ones(), ones());
   const cuda::AttentionOptions options{params.scale, 0, params.logit_softcap, nullptr};
   cuda::DecodeParams<Kv> p = DecodeOf(q, out, step, cache, options, q_heads);
   for (const cuda::AttentionWork::Decode& slice : work.decode) {

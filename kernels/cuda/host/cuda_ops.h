@@ -11,7 +11,7 @@ namespace baton::kernels {
 
 struct CudaOpsConfig {
   int device = 0;                 ///< its number
-  DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
+  DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with the scale of each plane
   /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
   bool deterministic = true;
   int64_t one_shot_bytes = 256 << 10;  ///< as DeviceConfig's

@@ -146,6 +146,8 @@ class CudaOps final : public Ops {
   void LinearOfExpanded(const cuda::PackedWeight& w, const cuda::QuantGemmParams<Out>& p);
   template <typename Kv>
   void TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p);
+  absl::StatusOr<const float*> MakeScales(float scale);
+  const float* ScalesOf(const KvPlaneView& plane);
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
@@ -176,6 +178,7 @@ class CudaOps final : public Ops {
   Scratch rounded_;                                 ///< x of a linear layer in e4m3, and its scales
   int64_t rounded_pitch_ = 0, rounded_groups_ = 0;  ///< the most that a row has; 0: no weight rounds its inputs
   gpu::Memory ones_;                                // scales of e4m3 KV
+  std::map<float, gpu::Memory> scales_;             ///< others, by their number: one for each of kMaxKvHeads heads
   bool hands_over_ = false;                         ///< another stream moves KV
   bool has_peers_ = false;                          ///< of a group, that run the steps that this one does
 };

@@ -84,6 +84,7 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
     BATON_RETURN_IF_ERROR(partial_o_.Reserve(rows * row_bytes, "attention's partial results"));
     BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
   }
+  for (const float scale : limits.kv_scales) BATON_RETURN_IF_ERROR(MakeScales(scale).status());
   for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
   BATON_RETURN_IF_ERROR(PrepareDraws(limits));
   if (ordered_inputs_ > 0) {

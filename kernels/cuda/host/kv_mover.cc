@@ -60,7 +60,7 @@ KvRun RunOf(const KvMove& m, int32_t segment) {
           m.tokens,
           m.heads,
           segment,
-          1.0f};
+          m.scale};
 }
 
 /// What the host and the device tell each other about a launch; one in pinned memory, one in the device's.

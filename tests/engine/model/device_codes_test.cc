@@ -5,6 +5,7 @@
 #include "engine/model/files/gguf_dequant.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/quantized/checkpoint_formats.h"
+#include "tests/engine/model/kv_scaled.h"
 #include "tests/engine/model/quantized_files.h"
 #include "tests/engine/model/random_steps.h"
 
@@ -181,6 +182,34 @@ INSTANTIATE_TEST_SUITE_P(Formats, DeviceHfCodes,
 
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceCodes, testing::Values(GgmlType::kQ4_0, GgmlType::kQ8_0),
                          [](const auto& info) { return std::string(GgmlBlockOf(info.param).name); });
+
+// KV in fp8 with the checkpoint's scales of it: what a CPU has, a little of what bf16 has, in recorded steps as in
+// others.
+TEST(DeviceKvScales, MeanOnAGpuWhatTheyMeanOnACpu) {
+  const RandomLimits limits;
+  for (const char* family : {"llama3", "gemma3"}) {
+    const KvScaledModel model(family);
+    ModelSource source = SourceWithin(model.path(), limits), recording = source;
+    source.dummy_weights = recording.dummy_weights = false;
+    recording.recorded_rows = {1, 2, 4};
+    auto fp8 = LoadOnDevice(source, limits, {.kv_dtype = DType::kF8E4M3}), bf16 = LoadOnDevice(source, limits, {}),
+         recorded = LoadOnDevice(recording, limits, {.kv_dtype = DType::kF8E4M3});
+    auto host = LoadOn(*kernels::MakeCpuOps({.dtype = DType::kBF16, .kv_dtype = DType::kF8E4M3, .emulate_bf16 = true}),
+                       source, limits);
+    ASSERT_TRUE(fp8.ok() && bf16.ok() && host.ok() && recorded.ok())
+        << fp8.status() << bf16.status() << host.status() << recorded.status();
+    std::mt19937 random(37);
+    for (const int kind : {2, 1, 0, 3, 0}) {
+      const RandomStep step = MakeStep(kind, limits, fp8->model->config().vocab_size, random);
+      const auto got = RunStep(*fp8, step), want = RunStep(*host, step), wide = RunStep(*bf16, step),
+                 again = RunStep(*recorded, step);
+      ASSERT_TRUE(got.ok() && want.ok() && wide.ok() && again.ok()) << got.status() << want.status() << wide.status();
+      EXPECT_LT(Distance(got->logits, want->logits), 0.05) << family << ", " << step.tokens.size() << " rows";
+      EXPECT_LT(Distance(got->logits, wide->logits), 0.1) << family << ", " << step.tokens.size() << " rows";
+      EXPECT_EQ(again->logits, got->logits) << family << ", " << step.tokens.size() << " rows";
+    }
+  }
+}
 
 }  // namespace
 }  // namespace baton::engine

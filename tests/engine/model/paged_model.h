@@ -94,6 +94,7 @@ class PagedModel {
           to.heads = plane.heads;
           to.dim = plane.dim;
           to.dtype = plane.dtype;
+          to.scale = plane.ScaleOf(layer);
           memory_.push_back(std::move(memory));
         }
         view.layers.push_back(planes);

@@ -326,29 +326,6 @@ TEST(QuantizedModels, OfABiasThatTheModelHasNotAreRefusedUnlessItIsZero) {
               HasSubstr("o_proj.bias is not 0, the model has no bias there"));
 }
 
-// KV in fp8 is kept with scale 1: another is refused with its name and value, but for KV that needs no scale.
-TEST(QuantizedModels, WithScalesOfKvAreServedWhereKvNeedsNone) {
-  const auto scales = [](float keys, float values) {
-    return [=](std::vector<NamedTensor>& tensors) {
-      const std::string layer = "model.layers.1.self_attn";
-      tensors.push_back({layer + ".k_scale", "F32", {1}, GgufBuilder::Bytes(keys)});
-      tensors.push_back({layer + ".v_scale", "BF16", {}, GgufBuilder::Bytes(Bf16OfFloat(values))});
-    };
-  };
-  const auto error = [](const QuantizedModel& model, DType kv) {
-    kernels::CpuOpsConfig ops{.dtype = DType::kF32};
-    ops.kv_dtype = kv;
-    return std::string(PagedModel::Load({.path = model.codes()}, ops).status().message());
-  };
-  const QuantizedModel keys(kFloat8Case, scales(0.5f, 1.0f)), values(kFloat8Case, scales(1.0f, 0.25f)),
-      none(kFloat8Case, scales(1.0f, -1.0f));
-  for (const QuantizedModel* model : {&keys, &values, &none}) EXPECT_EQ(error(*model, DType::kF32), "");
-  EXPECT_THAT(error(keys, DType::kF8E4M3),
-              HasSubstr("model.layers.1.self_attn.k_scale is 0.5, KV in fp8 is kept with scale 1 and no other"));
-  EXPECT_THAT(error(values, DType::kF8E4M3), HasSubstr("model.layers.1.self_attn.v_scale is 0.25, KV in fp8"));
-  EXPECT_EQ(error(none, DType::kF8E4M3), "");
-}
-
 TEST(QuantizedModels, InFloat8WithoutTheirConfigAreRefused) {
   const QuantizedModel model(kFloat8Case);
   json config = json::parse(std::ifstream(model.codes() + "/config.json"));

@@ -12,6 +12,7 @@
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/runtime/emulated_device.h"
 #include "kernels/runtime/emulated_nccl.h"
+#include "tests/engine/model/kv_scaled.h"
 #include "tests/engine/model/quantized_files.h"
 #include "tests/engine/parallel/rank_threads.h"
 #include "tests/engine/step/requests.h"
@@ -146,6 +147,25 @@ TEST_P(Codes, AreCutBetweenGpusAndChangeNoBit) {
 INSTANTIATE_TEST_SUITE_P(Formats, Codes,
                          testing::Values(kAwqCase, kOrderedCase, kOrdered8Case, kFloat8Case, kRoundedCase),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// KV in fp8 with a checkpoint's scales, with layers of windows and without.
+TEST(GpuRanks, ScalesOfKvChangeNoBitBetweenGpus) {
+  const Maker fp8 = [](int number) {
+    return kernels::MakeCudaOps({.device = number, .kv_dtype = DType::kF8E4M3}).value();
+  };
+  for (const char* family : {"llama3", "gemma3"}) {
+    const KvScaledModel model(family), plain(family, WithoutKvScales);
+    const auto answers = [&](const KvScaledModel& of, const Shape& shape, const std::vector<int32_t>& recorded = {}) {
+      return AnswersOf(
+          {.model = of.path(), .shape = shape, .recorded = recorded, .requests = 2, .files = true, .gpu = fp8});
+    };
+    const Answers alone = answers(model, {.width = 4});
+    EXPECT_NE(alone, answers(plain, {.width = 4})) << family;
+    EXPECT_EQ(answers(model, {.tensor = 2, .width = 4}), alone) << family;
+    EXPECT_EQ(answers(model, {.tensor = 4, .width = 4}, {1, 2}), alone) << family;
+    EXPECT_EQ(answers(model, {.tensor = 2, .stages = 2, .width = 4}), alone) << family;
+  }
+}
 
 /// A group of GPUs, each on a thread: `work` gets the rank's Ops and its group.
 using GroupWork = std::function<void(int rank, kernels::Ops&, kernels::RankGroup&)>;

@@ -19,6 +19,10 @@ struct Case {
   AttentionParams params;
   DType kv = DType::kF32;
   int tokens_per_block = 16;
+  float k_scale = 1.0f, v_scale = 1.0f;  ///< of e4m3
+  KvShape Shape(int block = 0) const {
+    return {kv_heads, dim, block != 0 ? block : tokens_per_block, kv, k_scale, v_scale};
+  }
 };
 
 class AttentionContract : public testing::TestWithParam<Backend> {
@@ -143,6 +147,7 @@ std::vector<Case> Cases(const Backend& backend) {
       {20, 1, 64, {.scale = 0.125f}, backend.compute},
       {2, 1, 256, {.scale = 0.0625f}, DType::kBF16},
       {4, 2, 64, {.scale = 0.125f}, DType::kF8E4M3},
+      {4, 2, 64, {.scale = 0.125f, .logit_softcap = 20}, DType::kF8E4M3, 16, 0.03f, 1.7f},  // the checkpoint's scales
   };
   // A GPU has kernels for these head sizes, and for 16 query heads of a KV head at most.
   if (backend.slow) std::erase_if(all, [](const Case& c) { return c.dim == 72 || c.q_heads / c.kv_heads > 16; });
@@ -159,7 +164,7 @@ TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
     std::vector<Stream> streams;
     const double tolerance = kernel_test::ToleranceOf(compute_).rotated_attention.absolute;
     for (int tokens : {1, 37, slow_ ? 264 : 530}) streams.emplace_back(c, tokens, compute_, rng);
-    PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 3, 544, 5);
+    PagedKv kv(c.Shape(), 3, 544, 5);
     const std::vector<HostTensor> out = Feed(*ops, c, streams, kv, 100);
     for (size_t s = 0; s < streams.size(); ++s) {
       const int tokens = static_cast<int>(streams[s].q.rows());
@@ -182,7 +187,7 @@ TEST(CudaOpsAttention, TheFastFormsAreRight) {
   std::mt19937 rng(13);
   std::vector<Stream> streams;
   for (int tokens : {290, 290, 3}) streams.emplace_back(c, tokens, DType::kBF16, rng);
-  PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 3, 304, 7);
+  PagedKv kv(c.Shape(), 3, 304, 7);
   const std::vector<HostTensor> out =
       Feed(*ops, c, streams, kv, 288);  // the last 2 tokens are decoded: 2 tiles an item
   for (size_t s = 0; s < streams.size(); ++s) {
@@ -203,10 +208,10 @@ TEST_P(AttentionContract, StoredKvIsTheRotatedInputAndItsDigest) {
     auto ops = GetParam().make(c.kv);
     std::vector<Stream> streams;
     streams.emplace_back(c, 75, compute_, rng);
-    PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 1, 96, 6);
+    PagedKv kv(c.Shape(), 1, 96, 6);
     Feed(*ops, c, streams, kv, 9);
     const double grain = std::max(Grain(c.kv), Grain(compute_)) + 1e-6,
-                 least = c.kv == DType::kF8E4M3 ? 0x1p-10 : 1e-6;  // e4m3: steps of 2⁻⁹
+                 least = c.kv == DType::kF8E4M3 ? 0x1p-10 * std::max(c.k_scale, c.v_scale) : 1e-6;  // steps of 2⁻⁹
     for (int head = 0; head < c.kv_heads; ++head) {
       for (int unit = 0; unit < 75; unit += 16) {
         uint64_t digest[2] = {0, 0};
@@ -236,7 +241,7 @@ const HostTensor& FedInSmallSteps(const Backend& backend, size_t number, const C
   static std::map<std::tuple<DType, bool, size_t>, HostTensor> known;
   const auto [at, missing] = known.try_emplace({backend.compute, backend.slow, number}, stream.q);
   if (missing) {
-    PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 1, 304, 1);
+    PagedKv kv(c.Shape(), 1, 304, 1);
     at->second = Feed(*ReferenceOf(backend).make(c.kv), c, {stream}, kv, backend.slow ? 4 : 1)[0];
   }
   return at->second;
@@ -254,7 +259,7 @@ TEST_P(AttentionContract, ARowHasItsBitsWhateverTheChunkTheBatchAndTheBlocks) {
     for (int n : {tokens, 5, slow_ ? 40 : tokens - 30}) streams.emplace_back(c, n, compute_, rng);
     const HostTensor& want = FedInSmallSteps(GetParam(), number, c, streams[0]);
     for (int chunk : slow_ ? std::vector<int>{77} : std::vector<int>{16, 77, 512}) {
-      PagedKv kv({c.kv_heads, c.dim, slow_ ? 64 : 48, c.kv}, 3, 304, static_cast<uint32_t>(chunk));
+      PagedKv kv(c.Shape(slow_ ? 64 : 48), 3, 304, static_cast<uint32_t>(chunk));
       const HostTensor got = Feed(*ops, c, streams, kv, chunk)[0];
       for (int r = 0; r < tokens; ++r)
         ASSERT_EQ(got.Row(r), want.Row(r)) << "row " << r << " chunk " << chunk << " dim " << c.dim;

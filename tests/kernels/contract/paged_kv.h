@@ -13,6 +13,7 @@ namespace baton::kernels {
 struct KvShape {
   int heads = 1, dim = 64, tokens_per_block = 16;
   DType dtype = DType::kF32;
+  float k_scale = 1.0f, v_scale = 1.0f;  ///< of e4m3
 };
 
 /// Memory of both planes of one layer, and a block table per sequence: blocks in random order, none shared.
@@ -35,11 +36,12 @@ class PagedKv {
 
   KvLayerView view(uint32_t layer = 3, uint32_t first_head = 2) {
     const int64_t stride = units_ * shape_.heads;
-    KvPlaneView k{k_.data(),  block_bytes_, shape_.tokens_per_block, shape_.heads,
-                  shape_.dim, shape_.dtype, k_digests_.data(),       stride};
+    KvPlaneView k{k_.data(),         block_bytes_, shape_.tokens_per_block, shape_.heads, shape_.dim, shape_.dtype,
+                  k_digests_.data(), stride,       shape_.k_scale};
     KvPlaneView v = k;
     v.base = v_.data();
     v.digests = v_digests_.data();
+    v.scale = shape_.v_scale;
     return {k, v, layer, first_head};
   }
   /// All tables; sequence s at s · table_stride().
@@ -53,7 +55,8 @@ class PagedKv {
       std::memcpy(&x, at, 4);
       return x;
     }
-    if (shape_.dtype == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(*at));
+    if (shape_.dtype == DType::kF8E4M3)
+      return FloatOfE4m3(static_cast<uint8_t>(*at)) * (value ? shape_.v_scale : shape_.k_scale);
     uint16_t h;
     std::memcpy(&h, at, 2);
     return shape_.dtype == DType::kBF16 ? FromBf16(h) : FromF16(h);
