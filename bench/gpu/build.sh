@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds with nvcc, for sm_90a, what a device runs: kernel_bench, golden and the test programs of tests.txt, from the
-# sources that the emulator runs, into build/cuda/run. They need libc, the driver and nothing else: they can be carried to
+# Builds with nvcc, for sm_90a, what a device runs: kernel_bench, golden, gpu_engine (its engine by g++) and the test
+# programs of tests.txt, from the sources that the emulator runs, into build/cuda/run. They need libc, the driver and nothing else: they can be carried to
 # another machine, all of them as build/cuda/run.tar.xz. Needs build/cuda/libbaton_cuda.a (scripts/build_cuda.sh) and no
 # GPU. Goes on where it was interrupted; compiles again what a changed source or header asks for.
 #   bench/gpu/build.sh             builds
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 digest_of_sources() {
-  find kernels common kvtransfer tests/kernels tests/conformance tests/simt bench/gpu -type f \
+  find kernels common engine kvtransfer tests/kernels tests/conformance tests/simt bench/gpu -type f \
     \( -name '*.h' -o -name '*.cuh' -o -name '*.cu' -o -name '*.cc' -o -name 'tests.txt' -o -name 'build.sh' \) |
     LC_ALL=C sort | xargs sha256sum | sha256sum | cut -d' ' -f1
 }
@@ -32,7 +32,16 @@ build_one() {
   time $NVCC $FLAGS -MMD -MF "$to.d" -x cu -c "$1" -o "$to.o" || return 1
   key_of "$to.d" >"$to.key"
 }
-export -f build_one key_of
+# Without device code: by g++, as the worker has it. One archive, of which a program takes what it needs.
+build_host() {
+  local to; to=$objects/host_$(echo "${1%.cc}" | tr / _)
+  if [ -e "$to.o" ] && [ -e "$to.d" ] && [ "$(key_of "$to.d" 2>/dev/null)" = "$(cat "$to.key" 2>/dev/null)" ]; then return; fi
+  rm -f "$to.key"
+  local exact=''; case $1 in engine/model/files/dummy_weights.cc | engine/model/files/gguf_dequant.cc) exact=-ffp-contract=off ;; esac
+  g++ -std=c++20 -O2 -DNDEBUG -DSPDLOG_FMT_EXTERNAL -DFMT_HEADER_ONLY -I. $exact -MMD -MF "$to.d" -c "$1" -o "$to.o" || return 1
+  key_of "$to.d" >"$to.key"
+}
+export -f build_one build_host key_of
 # link PROGRAM "SOURCES" [LIBRARIES…]. By g++, which understands what pkg-config says; there is no device code to link.
 link() {
   local name=$1 of=() source; local -a sources=($2 common/check.cc); shift 2
@@ -42,14 +51,22 @@ link() {
     "-L$(dirname "$(dirname "$nvcc")")/lib" -lcudart_static -Wl,-Bstatic "$@" \
     $(pkg-config --static --libs absl_status absl_statusor absl_strings) -Wl,-Bdynamic -ldl -lrt -lpthread
 }
-cases=$(echo bench/gpu/kernel_bench.cc bench/gpu/run_each.cc bench/gpu/*_cases.cc)
+cases=$(echo bench/gpu/kernel_bench.cc bench/gpu/run_each.cc bench/gpu/measure.cc bench/gpu/*_cases.cc)
 micro=$(echo tests/conformance/*_kernels.cc)
 tests=$(sed -E 's/#.*//; /^ *$/d' bench/gpu/tests.txt)
 all=$(tr ' ' '\n' <<<"$(cut -d' ' -f2- <<<"$tests") $cases $micro bench/gpu/golden.cc bench/gpu/test_main.cc common/check.cc" | awk 'NF && !seen[$0]++')
+host=$(printf '%s\n' engine/model/*.cc engine/model/config/*.cc engine/model/config/families/*.cc engine/model/files/*.cc engine/parallel/*.cc \
+  engine/cache/kv_memory.cc kernels/quantized/*.cc common/*.cc bench/gpu/gpu_engine.cc)
 xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$all"
+xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_host "$0" || exit 255' <<<"$host"
+rm -f "$objects/libengine.a"
+ar rcs "$objects/libengine.a" $(for source in $host; do echo "$objects/host_$(echo "${source%.cc}" | tr / _).o"; done)
 rm -f "$programs"/*
 link kernel_bench "$cases"
 link golden "bench/gpu/golden.cc bench/gpu/run_each.cc $micro"
+# shellcheck disable=SC2046 # several libraries
+link gpu_engine "bench/gpu/run_each.cc bench/gpu/measure.cc bench/gpu/roof_cases.cc" -Wl,--start-group "$objects/host_bench_gpu_gpu_engine.o" "$objects/libengine.a" \
+  build/cuda/libbaton_cuda.a $(pkg-config --static --libs absl_flat_hash_map absl_str_format absl_status absl_statusor absl_strings) -lxxhash -Wl,--end-group
 while read -r name sources; do link "$name" "$sources bench/gpu/test_main.cc" -lgtest -lgmock -lxxhash; done <<<"$tests"
 echo "$sources_now" >"$programs/sources"
 # The programs have most of the kernels in common: with a window that sees the program before, a thirtieth remains.

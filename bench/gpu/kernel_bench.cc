@@ -1,10 +1,9 @@
-// Times every CUDA kernel against its floor, after checking it against double precision. Compiled by nvcc it measures;
+// Times every CUDA kernel against its floor, after checking it against double precision. The floor is the larger of the
+// times that its bytes and its products take at the roofs, which are measured first. Compiled by nvcc it measures;
 // compiled by g++ it runs the same cases, tiny, on the emulator (a dry run: the times mean nothing). A case that
 // crashes or hangs is a line and the others go on; --json FILE is written again after every case.
 //   kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]
 // --limits: the emulator counts memory accesses; a kernel beyond the limits in the file is a failure.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -12,6 +11,8 @@
 #include <sstream>
 
 #include "bench/gpu/kernel_case.h"
+#include "bench/gpu/measure.h"
+#include "bench/gpu/roofs.h"
 #include "bench/gpu/run_each.h"
 #if !defined(__CUDACC__)
 #include "bench/gpu/access_report.h"
@@ -20,57 +21,10 @@
 namespace baton::bench {
 namespace {
 
-// H200, measured: copy bandwidth and dense bf16 rate. The floor is the larger of the two times.
-constexpr double kBytesPerSecond = 4.3e12, kFlopsPerSecond = 790e12;
-
-struct Timing {
-  double median_us = 0, fastest_us = 0;
-};
-
 #if defined(__CUDACC__)
-constexpr bool kEmulated = false;
 struct AccessReport {  // a device counts in nsight
   int Print(const std::string&, bool) const { return 0; }
 };
-Timing Measure(const KernelCase& c, gpu::Stream& stream) {
-  constexpr int kWarmUpRuns = 5, kRuns = 31;
-  constexpr auto kWarmUpTime = std::chrono::milliseconds(200);  // an idle device's clock takes time to rise
-  constexpr size_t kFlushBytes = size_t{256} << 20;             // five times the L2
-  gpu::Memory flush(kFlushBytes);
-  cudaEvent_t start, stop;
-  gpu::CheckCuda(cudaEventCreate(&start), "cudaEventCreate", __LINE__);
-  gpu::CheckCuda(cudaEventCreate(&stop), "cudaEventCreate", __LINE__);
-  int fill = 0;
-  auto run_us = [&] {
-    stream.FillAsync(flush.data(), ++fill & 1, kFlushBytes);
-    gpu::CheckCuda(cudaEventRecord(start, stream.handle()), "cudaEventRecord", __LINE__);
-    c.launch(stream);
-    gpu::CheckCuda(cudaEventRecord(stop, stream.handle()), "cudaEventRecord", __LINE__);
-    const std::string error = stream.Synchronize();
-    BATON_CHECK(error.empty(), error);
-    float ms = 0;
-    gpu::CheckCuda(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime", __LINE__);
-    return ms * 1000;
-  };
-  const auto begun = std::chrono::steady_clock::now();
-  for (int i = 0; i < kWarmUpRuns || std::chrono::steady_clock::now() - begun < kWarmUpTime; ++i) run_us();
-  std::vector<float> times;
-  for (int i = 0; i < kRuns; ++i) times.push_back(run_us());
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-  std::sort(times.begin(), times.end());
-  return {times[times.size() / 2], times[0]};
-}
-#else
-constexpr bool kEmulated = true;
-Timing Measure(const KernelCase& c, gpu::Stream& stream) {
-  const auto start = std::chrono::steady_clock::now();
-  c.launch(stream);
-  const std::string error = stream.Synchronize();
-  BATON_CHECK(error.empty(), error);
-  const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  return {us, us};
-}
 #endif
 
 /// The case once more under a policy that counts; slower.
@@ -105,7 +59,6 @@ struct Row {
     in >> row.floor_bytes >> row.floor_flops >> row.time.median_us >> row.time.fastest_us;
     return row;
   }
-  double FloorUs() const { return 1e6 * std::max(floor_bytes / kBytesPerSecond, floor_flops / kFlopsPerSecond); }
 };
 
 Row RunCase(const CaseMaker& maker, AccessReport* accesses) {
@@ -129,7 +82,8 @@ class Results {
   void Add(const std::string& kernel, const Row& row) {
     wrong_ += !row.wrong.empty();
     if (!row.architecture.empty()) architecture_ = row.architecture;
-    const double us = row.time.median_us, floor_us = row.FloorUs();
+    if (row.wrong.empty()) TakeRoof(kernel, row.floor_bytes, row.floor_flops, row.time.median_us, roofs_);
+    const double us = row.time.median_us, floor_us = roofs_.FloorUs(row.floor_bytes, row.floor_flops);
     const double gb = us > 0 ? row.floor_bytes / us / 1e3 : 0, tflop = us > 0 ? row.floor_flops / us / 1e6 : 0;
     std::printf("%-22s %-28s %10.2f %10.2f %7.2f %9.1f %9.1f  %s\n", kernel.c_str(), row.shape.c_str(), us, floor_us,
                 floor_us > 0 ? us / floor_us : 0, gb, tflop, row.wrong.empty() ? "right" : row.wrong.c_str());
@@ -141,26 +95,30 @@ class Results {
                   kernel.c_str(), row.shape.c_str(), us, row.time.fastest_us, floor_us, gb, tflop,
                   row.wrong.empty() ? "true" : "false");
     lines_ += std::string(lines_.empty() ? "" : ",\n") + line;
-    if (json_ != nullptr)
-      std::ofstream(json_) << "{\n  \"device\": \"" << architecture_
-                           << "\",\n  \"emulated\": " << (kEmulated ? "true" : "false") << ",\n  \"kernels\": [\n"
-                           << lines_ << "\n  ]\n}\n";
+    if (json_ == nullptr) return;
+    std::ofstream(json_) << "{\n  \"device\": \"" << architecture_
+                         << "\",\n  \"emulated\": " << (kEmulated ? "true" : "false")
+                         << ",\n  \"roofs\": {\"copy_bytes_per_s\": " << roofs_.copy_bytes_per_s
+                         << ", \"read_bytes_per_s\": " << roofs_.read_bytes_per_s
+                         << ", \"flops_per_s\": " << roofs_.flops_per_s << "},\n  \"kernels\": [\n"
+                         << lines_ << "\n  ]\n}\n";
   }
   int wrong() const { return wrong_; }
 
  private:
   const char* json_;
   std::string lines_, architecture_;
+  Roofs roofs_;  ///< of the cases so far, which the roofs come before
   int wrong_ = 0;
 };
 
 int Run(const char* json, const std::string& only, const std::string& limits) {
   if (SaysThereIsNoDevice("kernel_bench")) return kNoDevice;
   std::vector<CaseMaker> all;
-  for (auto make :
-       {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases, ElementCases})
+  for (auto make : {RoofCases, RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases,
+                    HandoffCases, ElementCases})
     for (CaseMaker& c : make(Sizes{kEmulated}))
-      if (c.kernel.find(only) != std::string::npos) all.push_back(std::move(c));
+      if (c.kernel.starts_with("roof_") || c.kernel.find(only) != std::string::npos) all.push_back(std::move(c));
   Results results(json);
   AccessReport accesses;
   if (!limits.empty()) {  // counts come together in this process

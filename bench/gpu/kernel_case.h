@@ -73,6 +73,7 @@ inline std::string CheckNear(double got, double want, double tolerance, const ch
   return std::string(what) + ": got " + std::to_string(got) + ", want " + std::to_string(want);
 }
 
+std::vector<CaseMaker> RoofCases(const Sizes& sizes);
 std::vector<CaseMaker> RowCases(const Sizes& sizes);
 std::vector<CaseMaker> GemmCases(const Sizes& sizes);
 std::vector<CaseMaker> AttentionCases(const Sizes& sizes);

@@ -61,15 +61,30 @@ def kernels(out):
     for row in rows:
         row["peers"] = {p["library"]: p["us"] for p in (peers or {}).get("rows", [])
                         if (p["kernel"], p["shape"]) == (row["kernel"], row["shape"])}
-    return rows, {k: ours[k] for k in ("device", "emulated")} if ours else {}
+    return rows, {k: ours[k] for k in ("device", "emulated", "roofs") if k in ours} if ours else {}
+
+
+def engine(out):
+    """What whole steps of a model took, by how it ran."""
+    return {path.stem.removeprefix("engine_"): read_json(path) for path in sorted(out.glob("engine_*.json"))}
+
+
+def print_engine(runs):
+    for name, run in runs.items():
+        for r in run["rows"]:
+            alone = f", one by one {r['one_by_one_us']:.1f}" if "one_by_one_us" in r else ""
+            print(f"{'engine ' + name:22} {r['what']} {r['batch']}x{r['context']}: {r['us']:.1f} us{alone}, floor {r['floor_us']:.1f}, "
+                  f"{r['tokens_per_s']:.1f} tokens/s{'' if r.get('right', True) else ', OTHER TOKENS THAN ALONE'}")
 
 
 def main():
     out = pathlib.Path(sys.argv[1])
     rows, device = kernels(out)
-    result = dict(device, stages=stages(out), programs=programs(out), conformance=conformance(out), tests=tests(out), kernels=rows)
+    result = dict(device, stages=stages(out), programs=programs(out), conformance=conformance(out), tests=tests(out), kernels=rows, engine=engine(out))
     if (out / "device.csv").exists():
         result["driver"] = (out / "device.csv").read_text().splitlines()[-1]
+    if (out / "golden.txt").exists():  # so that one file is all there is to bring back
+        result["golden"] = (out / "golden.txt").read_text()
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{'kernel':22} {'shape':28} {'us':>10} {'floor us':>10} {'ratio':>7}  {'check':6} beside")
     for r in rows:
@@ -77,6 +92,7 @@ def main():
         ratio = r["us"] / max(r["floor_us"], 1e-6)
         print(f"{r['kernel']:22} {r['shape']:28} {r['us']:10.2f} {r['floor_us']:10.2f} {ratio:7.2f}  "
               f"{'right' if r['right'] else 'WRONG':6} {beside}")
+    print_engine(result["engine"])
     for t in result["tests"]:
         print(f"{t['program']:40} {t['tests']:4} tests, {t['failures']} failed, {t['time']}")
         for f in t["failed"]:

@@ -1,47 +1,46 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: writes the golden file that binds the emulator, times every kernel against its floor,
-# runs the kernels' tests and the contract of kernels/ops.h on the device, times cuBLAS (through torch) and FlashInfer
-# when importable, and runs compute-sanitizer on small cases. One table, one JSON: OUT/results.json, written again after
-# every stage. Without a GPU it says so and succeeds.
-#   bench/gpu/run.sh [--stage build|conformance|kernels|tests|libraries|sanitizer|report|all] [--out DIR] [--seconds N]
-#                    [--emulated BUILD]
+# On a machine with an NVIDIA GPU: writes the golden file that binds the emulator, measures the card's roofs and times
+# every kernel against its floor there, runs whole steps of a model, the kernels' tests and the contract of kernels/ops.h
+# on the device, times cuBLAS (through torch) and FlashInfer when importable, and runs compute-sanitizer on small cases.
+# One table, one JSON: OUT/results.json, written again after every stage. Without a GPU it says so and succeeds.
+#   bench/gpu/run.sh [--stage STAGES] [--no-build] [--out DIR] [--seconds N] [--emulated BUILD]
+# STAGES: all, or of build, conformance, engine, kernels, tests, libraries, sanitizer, report those wanted, with commas.
 # `build` needs no GPU: it can run elsewhere and build/cuda/run.tar.xz be carried over; what was built from these sources
-# is taken as it is. Every stage takes < 8 minutes, --seconds N all of them together: what no time is left for is named. A
+# is taken as it is. --no-build takes what is there, of whatever sources, and compiles nothing. Every stage takes < 8 minutes, --seconds N all of them together: what no time is left for is named. A
 # program that crashes or hangs is a line in the table and ends nothing else.
 # --emulated: a dry run of every stage with the emulator's programs of a build folder (ctest: bench_gpu_dry).
 # Ends with 0: all right, or nothing to run on; 1: something was wrong; 2: bad usage.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-stage=all out=bench/results/gpu emulated='' seconds=''
+stage=all out=bench/results/gpu emulated='' seconds='' no_build=''
 while [ $# -gt 0 ]; do
   case $1 in
     --stage) stage=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
+    --no-build) no_build=1; shift ;;
     --emulated) emulated=$2; shift 2 ;;
-    *) sed -n '2,14p' "$0"; exit 2 ;;
+    *) sed -n '2,15p' "$0"; exit 2 ;;
   esac
 done
-stages=(build conformance kernels tests libraries sanitizer report)
-if [ "$stage" = all ]; then
-  wanted=("${stages[@]}")
-elif [[ " ${stages[*]} " == *" $stage "* ]]; then
-  wanted=("$stage")
-else
-  echo "bench/gpu: no stage $stage: ${stages[*]} all" >&2; exit 2
-fi
+stages=(build conformance engine kernels tests libraries sanitizer report)
+if [ "$stage" = all ]; then wanted=("${stages[@]}"); else IFS=, read -ra wanted <<<"$stage"; fi
+for name in "${wanted[@]}"; do
+  if [[ " ${stages[*]} " != *" $name "* ]]; then echo "bench/gpu: no stage $name: ${stages[*]} all" >&2; exit 2; fi
+done
 limit_s=480
 # The device's programs are those of build.sh; the emulator's have the same sources. program NAME: its path.
-filter=() limits=() golden=tests/conformance/golden.txt
+filter=() limits=() golden=tests/conformance/golden.txt engine=(--model bench/gpu/models/llama-3-8b)
 if [ -n "$emulated" ]; then
   filter=(--gtest_filter='*Nothing*:*NoTokens*')  # the rest runs in ctest
   golden=$out/golden.txt
   limits=(--limits bench/gpu/access_limits.tsv)
+  engine=(--model bench/gpu/models/tiny --tiny)
 fi
 program() {
   local name=$1
   if [ -z "$emulated" ]; then echo "build/cuda/run/$name"; return; fi
-  case $name in kernel_bench) name=bench_gpu_dry ;; golden) name=bench_gpu_golden ;; esac
+  case $name in kernel_bench) name=bench_gpu_dry ;; golden) name=bench_gpu_golden ;; gpu_engine) name=bench_gpu_engine_dry ;; esac
   find "$emulated" -type f -executable -name "$name" | head -n 1
 }
 test_names() { sed -E 's/#.*//; /^ *$/d; s/ .*//' bench/gpu/tests.txt; }
@@ -73,14 +72,16 @@ limited() {
 }
 
 is_built() {
-  for name in kernel_bench golden $(test_names); do
-    [ -x "$(program "$name")" ] || { echo "bench/gpu: $name is not built" >&2; return 1; }
+  for name in kernel_bench golden gpu_engine $(test_names); do
+    [ -x "$(program "$name")" ] || { echo "bench/gpu: $name is not built${no_build:+, and --no-build builds nothing}" >&2; return 1; }
   done
 }
 stage_build() {
   if [ -z "$emulated" ]; then
     if [ "$(cat build/cuda/run/sources 2>/dev/null)" = "$(bench/gpu/build.sh --sources)" ]; then
       echo "bench/gpu: build/cuda/run is of these sources"
+    elif [ -n "$no_build" ]; then
+      echo "bench/gpu: build/cuda/run is of other sources than these, and is taken as it is"
     else
       scripts/build_cuda.sh
       [ -e build/cuda/libbaton_cuda.a ] || { echo "bench/gpu: SKIPPED: there is no CUDA compiler"; exit 0; }
@@ -97,6 +98,16 @@ stage_conformance() {
   return $bad
 }
 stage_kernels() { limited $limit_s kernel_bench "$(program kernel_bench)" --json "$out/kernels.json" "${limits[@]}"; }
+# What the results are called, and how the model runs: a row's bits fixed, by speed alone, with half of the KV's bytes.
+engine_runs() { printf '%s\n' deterministic 'fast --no-deterministic' 'fp8_kv --kv fp8'; }
+stage_engine() {
+  local bad=0 name flags
+  while read -r name flags; do
+    # shellcheck disable=SC2086 # several flags
+    limited 150 "gpu_engine:$name" "$(program gpu_engine)" "${engine[@]}" --json "$out/engine_$name.json" --seconds 100 $flags </dev/null || bad=1
+  done < <(engine_runs)
+  return $bad
+}
 stage_tests() {
   local bad=0 name
   for name in $(test_names); do
@@ -163,7 +174,8 @@ stage_report() { python3 bench/gpu/report.py "$out"; }
 
 mkdir -p "$out/tests"
 if [ -z "$emulated" ] && [ ! -e build/cuda/run/sources ] && [ -e build/cuda/run.tar.xz ]; then
-  tar xJf build/cuda/run.tar.xz -C build/cuda
+  tar xJf build/cuda/run.tar.xz -C build/cuda || # without xz
+    python3 -c 'import tarfile; tarfile.open("build/cuda/run.tar.xz").extractall("build/cuda")'
 fi
 bad=0
 for name in "${wanted[@]}"; do
@@ -172,7 +184,7 @@ for name in "${wanted[@]}"; do
   fi
   if [ "$name" = report ] && [ ! -e "$out/programs.txt" ] && [ "$stage" = all ]; then continue; fi  # nothing ran
   [ "$name" != conformance ] || [ -n "$emulated" ] ||
-    nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.sm,power.limit --format=csv | tee "$out/device.csv"
+    nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.sm,power.limit --format=csv | tee "$out/device.csv" || true
   begun=$SECONDS verdict=passed running=$name
   # What an earlier run of the stage left is no longer so.
   if [ -e "$out/programs.txt" ]; then sed -i "/^$name /d" "$out/programs.txt"; fi

@@ -27,6 +27,7 @@ done
 """
 
 
+STEPS = {"rows": [{"what": "decodes", "batch": 1, "context": 20, "us": 4.0, "floor_us": 2.0, "tokens_per_s": 250000.0}]}
 GOLDEN = """#!/bin/bash
 echo golden >"$1"
 echo "Add 4 words  as documented"
@@ -34,6 +35,12 @@ echo "MmaBf16 4 words  killed by signal 11 (Segmentation fault)"
 exit 1
 """
 MEASURED = {"device": "pretended", "emulated": True, "kernels": [CASE]}
+ENGINE = f"""#!/bin/bash
+while [ $# -gt 0 ]; do
+  case $1 in --json) printf %s {shlex.quote(json.dumps(STEPS))} >"$2" ;; --kv) exit 1 ;; esac
+  shift
+done
+"""
 BENCH = f"""#!/bin/bash
 printf %s {shlex.quote(json.dumps(MEASURED))} >"$2"
 """
@@ -54,6 +61,7 @@ class Run(unittest.TestCase):
             self.write(name, program(RESULT))
         self.write("bench_gpu_golden", GOLDEN)
         self.write("bench_gpu_dry", BENCH)
+        self.write("bench_gpu_engine_dry", ENGINE)
 
     def write(self, name, text):
         (self.build / name).write_text(text)
@@ -84,6 +92,10 @@ class Run(unittest.TestCase):
         self.assertEqual(failed, {names[2]: [{"test": "Suite.Bad", "message": "got 1, want 2"}]})
         self.assertEqual(results["conformance"], {"micro_kernels": 2, "differ": ["MmaBf16"]})
         self.assertEqual([k["kernel"] for k in results["kernels"]], ["gemv"])
+        self.assertEqual(self.verdicts(results, "engine"),
+                         {"gpu_engine:deterministic": "passed", "gpu_engine:fast": "passed", "gpu_engine:fp8_kv": "FAILED"})
+        self.assertEqual([row["us"] for row in results["engine"]["fast"]["rows"]], [4.0])
+        self.assertEqual(results["golden"], "golden\n")
         stages = {name: s["verdict"] for name, s in results["stages"].items()}
         self.assertEqual((stages["build"], stages["conformance"], stages["kernels"], stages["tests"]),
                          ("passed", "FAILED", "passed", "FAILED"))
@@ -108,8 +120,19 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.verdicts(results, "tests")[name], "passed")
 
+    def test_several_stages_are_told_with_commas(self):
+        done, results = self.run_stages("--stage", "kernels,conformance")
+        self.assertEqual(set(results["stages"]), {"kernels", "conformance"}, done.stdout + done.stderr)
+
     def test_a_stage_that_does_not_exist_is_bad_usage(self):
-        self.assertEqual(self.run_stages("--stage", "nothing")[0].returncode, 2)
+        for stages in ("nothing", "kernels,nothing"):
+            self.assertEqual(self.run_stages("--stage", stages)[0].returncode, 2)
+
+    def test_without_a_build_a_program_that_is_missing_is_named_and_nothing_is_compiled(self):
+        (self.build / "bench_gpu_engine_dry").unlink()
+        done, _ = self.run_stages("--stage", "build", "--no-build")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("gpu_engine is not built, and --no-build builds nothing", done.stderr)
 
 
 if __name__ == "__main__":
