@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -92,6 +94,67 @@ absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string&
   return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body))};
 }
 
+using Named = std::vector<std::pair<std::string, std::string>>;
+
+// NAME=URL …
+absl::StatusOr<Named> NamedUrls(const BenchOptions& o) {
+  Named out;
+  for (const std::string& one : o.compare) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    const bool again = std::ranges::any_of(out, [&](const auto& other) { return other.first == parts.first; });
+    if (parts.first.empty() || parts.second.empty() || again) {
+      return absl::InvalidArgumentError(
+          StrCat("--compare: \"", one,
+                 "\" is not NAME=URL with a name of its own, nor are all of them layouts (both, both:2, pd, 2:1)"));
+    }
+    out.push_back(parts);
+  }
+  return out;
+}
+
+using Layouts = std::vector<std::pair<std::string, Layout>>;
+
+// "both,pd": with as many workers each, where nothing else is said. Nothing: not all are layouts.
+std::optional<Layouts> NamedLayouts(const BenchOptions& o) {
+  Layouts out;
+  int most = 0;
+  for (const std::string& item : o.compare) {
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(item, ','))) {
+      const std::optional<Layout> layout = ParseLayout(name);
+      const bool again = std::ranges::any_of(out, [&](const auto& other) { return other.first == name; });
+      if (!layout || again) return std::nullopt;
+      most = std::max(most, layout->workers());
+      out.emplace_back(name, *layout);
+    }
+  }
+  for (auto& [name, layout] : out) {
+    if (layout.workers() == 0) layout.both = std::max(1, most);
+  }
+  return out;
+}
+
+// A cluster of this machine for each layout, one after the other; they stay until all is measured.
+absl::StatusOr<std::vector<BenchTarget>> StartTargets(const Layouts& layouts, const BenchOptions& o) {
+  if (o.model.empty())
+    return absl::InvalidArgumentError("--compare with layouts starts clusters: --model says which model they serve");
+  std::vector<std::string> arguments{"--model", o.model};
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(o.serve_args, ' ', absl::SkipEmpty())))
+    arguments.push_back(word);
+  const Duration within = std::chrono::seconds(o.ready_check_timeout_sec > 0 ? o.ready_check_timeout_sec : 600);
+  BenchOptions asked = o;
+  asked.model = o.served_model_name;  // empty: what the cluster calls it
+  std::vector<BenchTarget> out;
+  for (const auto& [name, layout] : layouts) {
+    std::fprintf(stderr, "%s: starting %d workers (%d prefill, %d decode, %d both)\n", name.c_str(), layout.workers(),
+                 layout.prefill, layout.decode, layout.both);
+    BATON_ASSIGN_OR_RETURN(LocalCluster cluster, LocalCluster::Start(name, layout, arguments, within));
+    BATON_ASSIGN_OR_RETURN(BenchTarget target, TargetAt(name, cluster.url(), asked));
+    target.cluster = std::make_shared<LocalCluster>(std::move(cluster));
+    out.push_back(std::move(target));
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
@@ -105,14 +168,10 @@ absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
   }
   if (!o.base_url.empty())
     return absl::InvalidArgumentError("--compare and --base-url both name servers: leave one out");
-  std::vector<std::pair<std::string, std::string>> named;
-  for (const std::string& one : o.compare) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
-    const bool again = std::ranges::any_of(named, [&](const auto& other) { return other.first == parts.first; });
-    if (parts.first.empty() || parts.second.empty() || again)
-      return absl::InvalidArgumentError(StrCat("--compare: \"", one, "\" is not NAME=URL with a name of its own"));
-    named.push_back(parts);
-  }
+  if (const std::optional<Layouts> layouts = NamedLayouts(o)) return StartTargets(*layouts, o);
+  if (!o.serve_args.empty())
+    return absl::InvalidArgumentError("--serve-args is for the clusters that --compare starts: name layouts there");
+  BATON_ASSIGN_OR_RETURN(const Named named, NamedUrls(o));
   for (const auto& [name, url] : named) {
     BATON_ASSIGN_OR_RETURN(BenchTarget target, TargetAt(name, url, o));
     out.push_back(std::move(target));

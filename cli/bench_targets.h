@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/http_client.h"
+#include "cli/local_cluster.h"
 #include "load/asker.h"
 #include "load/bench_options.h"
 
@@ -17,10 +18,11 @@ struct BenchTarget {
   HttpUrl url;       ///< of its HTTP API, also where it is asked over gRPC
   std::string model;
   load::MakeAsker asker;
+  std::shared_ptr<LocalCluster> cluster = nullptr;  ///< that was started for this run; null: the server was there
 };
 
-/// Waits for each server as long as --ready-check-timeout-sec says. InvalidArgument names flag and text; Unavailable: a
-/// server is not there, or names no model.
+/// Waits for each server as long as --ready-check-timeout-sec says. Where --compare names layouts, starts their
+/// clusters. InvalidArgument names flag and text; Unavailable: a server is not there, or names no model.
 absl::StatusOr<std::vector<BenchTarget>> FindTargets(const load::BenchOptions& options);
 
 }  // namespace baton::cli

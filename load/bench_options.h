@@ -18,6 +18,7 @@ struct BenchOptions {
   std::string tls_ca, tls_cert, tls_key;
   bool insecure = false;
   std::vector<std::string> compare;
+  std::string serve_args;
 
   std::string dataset_name = "random", dataset_path;
   int64_t num_prompts = 1000;
@@ -76,7 +77,10 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("tls-cert", c.tls_cert, "file", "of https: our certificate, where the server asks for one");
   field("tls-key", c.tls_key, "file", "its key");
   field("insecure", c.insecure, "", "of https: any certificate is believed");
-  field("compare", c.compare, "name=url", "in place of --base-url: several servers, in turn, side by side");
+  field("compare", c.compare, "name=url",
+        "in place of --base-url: several servers, in turn, side by side; or layouts of clusters that are started here: "
+        "both,pd or 2:1");
+  field("serve-args", c.serve_args, "flags", "of baton serve, for the clusters that --compare starts");
   field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s", "how long to wait for the server", Range(0, 86400));
 }
 

@@ -9,13 +9,25 @@ import tempfile
 import time
 import unittest
 
-from harness import BATON, Cluster, run
+from harness import BATON, Cluster, TINY, run
 from test_tls import Certs
 
 
 def may_be_real_time():
     """Whether the system lets a process of ours run before others."""
     return subprocess.run(["chrt", "--rr", "1", "true"], capture_output=True).returncode == 0
+
+
+def processes_of(program):
+    """Ids of the processes that run this program and are not a test's own clusters."""
+    found = set()
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "exe").resolve() == pathlib.Path(program).resolve() and b"--log-requests=false" in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+        except OSError:
+            pass  # it has ended
+    return found
 
 
 PAIR = ["--prefill", 1, "--decode", 2, "--threads", 1]
@@ -68,6 +80,21 @@ class Bench(unittest.TestCase):
                 self.assertRegex(refused, r"8 times: TLS: certificate verify failed")
                 self.assertIn("8, with others 0", self.bench(*both, "--insecure"))
                 self.assertIn("no certificates", self.bench(*both, "--tls-ca", self.dir / "none", code=2))
+
+    def test_layouts_are_clusters_that_live_as_long_as_the_measurement(self):
+        small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]
+        before = processes_of(BATON)
+        said = self.bench("--compare", "both,pd", "--model", TINY, "--serve-args", "--load-format dummy --threads 1", *small)
+        self.assertIn("both: starting 2 workers (0 prefill, 0 decode, 2 both)\n", said)
+        self.assertIn("pd: starting 2 workers (1 prefill, 1 decode, 0 both)\n", said)
+        self.assertRegex(said, r"pd beside both, 2 at a time: .*answers with the same bytes 6, with others 0\n")
+        self.assertEqual(processes_of(BATON) - before, set(), "they end with the measurement")
+        self.assertIn("--model says which model", self.bench("--compare", "both,pd", *small, code=2))
+        self.assertIn("is not NAME=URL", self.bench("--compare", "both,both", "--model", TINY, *small, code=2))
+        self.assertIn("name layouts there",
+                      self.bench("--compare", "a=http://127.0.0.1:1", "--serve-args", "--threads 1", *small, code=2))
+        failed = self.bench("--compare", "pd", "--model", self.dir / "none", *small, code=6)
+        self.assertRegex(failed, r'the cluster "pd" ended with exit code 3 before it was ready')
 
     def test_over_grpc_the_figures_and_the_stages_are_those_of_http(self):
         with Cluster(args=PAIR) as c:

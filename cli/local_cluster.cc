@@ -1,0 +1,149 @@
+#include "cli/local_cluster.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "cli/supervisor.h"
+#include "common/errno_text.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+extern char** environ;
+
+namespace baton::cli {
+namespace {
+
+constexpr Duration kPoll = std::chrono::milliseconds(50);
+
+// HTTP's address as `baton serve` wrote it. Nothing: it is not there yet.
+std::optional<std::string> UrlIn(const std::string& ready_file) {
+  constexpr std::string_view kHttp = "BATON_HTTP='";
+  std::ifstream in(ready_file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(kHttp) && line.ends_with('\''))
+      return line.substr(kHttp.size(), line.size() - kHttp.size() - 1);
+  }
+  return std::nullopt;
+}
+
+// In a process group of its own: Ctrl-C reaches it through this process, whose end it learns by BATON_PARENT_PID.
+absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+
+  std::vector<char*> argv;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  std::string parent = StrCat("BATON_PARENT_PID=", getpid());
+  std::vector<char*> environment{parent.data()};
+  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
+  environment.push_back(nullptr);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return absl::UnavailableError(StrCat("cannot start baton serve: ", ErrnoText(error)));
+  return pid;
+}
+
+}  // namespace
+
+std::optional<Layout> ParseLayout(const std::string& text) {
+  if (text == "both") return Layout();
+  if (text == "pd") return Layout{.prefill = 1, .decode = 1};
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  Layout out;
+  const bool both = parts.first == "both";
+  if (!both && !absl::SimpleAtoi(parts.first, &out.prefill)) return std::nullopt;
+  if (!absl::SimpleAtoi(parts.second, both ? &out.both : &out.decode)) return std::nullopt;
+  for (const int count : {both ? 1 : out.prefill, both ? out.both : out.decode}) {
+    if (count < 1 || count > kMostWorkers) return std::nullopt;
+  }
+  return out;
+}
+
+absl::StatusOr<LocalCluster> LocalCluster::Start(const std::string& name, const Layout& layout,
+                                                 const std::vector<std::string>& arguments, Duration within) {
+  LocalCluster out;
+  std::string folder = (std::filesystem::temp_directory_path() / "baton-cluster-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr)
+    return absl::UnavailableError(StrCat("cannot make the folder ", folder, ": ", ErrnoText()));
+  out.folder_ = folder;
+  const std::string ready_file = folder + "/ready";
+  std::vector<std::string> all{
+      "baton",        "serve",    "--port",      "0",       "--grpc-port",         "0", "--admin-port", "0",
+      "--ready-file", ready_file, "--log-level", "warning", "--log-requests=false"};
+  for (const auto& [flag, count] : {std::pair{"--prefill", layout.prefill}, std::pair{"--decode", layout.decode},
+                                    std::pair{"--both", layout.both}}) {
+    if (count > 0) all.insert(all.end(), {flag, StrCat(count)});
+  }
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  BATON_ASSIGN_OR_RETURN(out.pid_, Spawn(std::move(all)));
+  BATON_RETURN_IF_ERROR(out.WaitReady(name, ready_file, within));
+  return out;
+}
+
+absl::Status LocalCluster::WaitReady(const std::string& name, const std::string& ready_file, Duration within) {
+  const auto until = std::chrono::steady_clock::now() + within;
+  for (;;) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = -1;
+      return absl::UnavailableError(StrCat("the cluster \"", name, "\" ended with exit code ",
+                                           ExitCodeOfWaitStatus(status), " before it was ready; why is said above"));
+    }
+    if (const std::optional<std::string> url = UrlIn(ready_file)) {
+      url_ = *url;
+      RemoveFolder();
+      return absl::OkStatus();
+    }
+    if (std::chrono::steady_clock::now() >= until) {
+      return absl::UnavailableError(StrCat("the cluster \"", name, "\" is not ready after ",
+                                           std::chrono::duration_cast<std::chrono::seconds>(within).count(), " s"));
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+LocalCluster::LocalCluster(LocalCluster&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      folder_(std::exchange(other.folder_, std::string())),
+      url_(std::move(other.url_)) {}
+
+LocalCluster::~LocalCluster() {
+  if (pid_ > 0) {
+    // Nothing runs on it any more. Its children end with it.
+    kill(pid_, SIGTERM);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (waitpid(pid_, nullptr, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() >= until) kill(pid_, SIGKILL);
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+  RemoveFolder();
+}
+
+void LocalCluster::RemoveFolder() {
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(std::exchange(folder_, std::string()), ignored);
+}
+
+}  // namespace baton::cli
