@@ -137,6 +137,9 @@ std::optional<Layouts> NamedLayouts(const BenchOptions& o) {
 absl::StatusOr<std::vector<BenchTarget>> StartTargets(const Layouts& layouts, const BenchOptions& o) {
   if (o.model.empty())
     return absl::InvalidArgumentError("--compare with layouts starts clusters: --model says which model they serve");
+  if (load::IsGrpc(o))
+    return absl::InvalidArgumentError(
+        StrCat("--backend ", o.backend, ": clusters that --compare starts are asked over HTTP"));
   std::vector<std::string> arguments{"--model", o.model};
   for (const std::string& word : std::vector<std::string>(absl::StrSplit(o.serve_args, ' ', absl::SkipEmpty())))
     arguments.push_back(word);

@@ -1,7 +1,5 @@
 #include "cli/local_cluster.h"
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,12 +13,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "cli/child_process.h"
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
-
-extern char** environ;
 
 namespace baton::cli {
 namespace {
@@ -36,32 +33,6 @@ std::optional<std::string> UrlIn(const std::string& ready_file) {
       return line.substr(kHttp.size(), line.size() - kHttp.size() - 1);
   }
   return std::nullopt;
-}
-
-// In a process group of its own: Ctrl-C reaches it through this process, whose end it learns by BATON_PARENT_PID.
-absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-
-  std::vector<char*> argv;
-  for (std::string& a : arguments) argv.push_back(a.data());
-  argv.push_back(nullptr);
-  std::string parent = StrCat("BATON_PARENT_PID=", getpid());
-  std::vector<char*> environment{parent.data()};
-  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
-  environment.push_back(nullptr);
-  pid_t pid = -1;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return absl::UnavailableError(StrCat("cannot start baton serve: ", ErrnoText(error)));
-  return pid;
 }
 
 }  // namespace
@@ -88,15 +59,17 @@ absl::StatusOr<LocalCluster> LocalCluster::Start(const std::string& name, const 
     return absl::UnavailableError(StrCat("cannot make the folder ", folder, ": ", ErrnoText()));
   out.folder_ = folder;
   const std::string ready_file = folder + "/ready";
-  std::vector<std::string> all{
-      "baton",        "serve",    "--port",      "0",       "--grpc-port",         "0", "--admin-port", "0",
-      "--ready-file", ready_file, "--log-level", "warning", "--log-requests=false"};
+  std::vector<std::string> all{"serve", "--port",       "0",        "--grpc-port", "0",       "--admin-port",
+                               "0",     "--ready-file", ready_file, "--log-level", "warning", "--log-requests=false"};
   for (const auto& [flag, count] : {std::pair{"--prefill", layout.prefill}, std::pair{"--decode", layout.decode},
                                     std::pair{"--both", layout.both}}) {
     if (count > 0) all.insert(all.end(), {flag, StrCat(count)});
   }
   all.insert(all.end(), arguments.begin(), arguments.end());
-  BATON_ASSIGN_OR_RETURN(out.pid_, Spawn(std::move(all)));
+  const absl::StatusOr<pid_t> pid = StartChild({.arguments = std::move(all), .silent = true});
+  if (!pid.ok())
+    return absl::UnavailableError(StrCat("cannot start the cluster \"", name, "\": ", pid.status().message()));
+  out.pid_ = *pid;
   BATON_RETURN_IF_ERROR(out.WaitReady(name, ready_file, within));
   return out;
 }

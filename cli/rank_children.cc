@@ -1,7 +1,6 @@
 #include "cli/rank_children.h"
 
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/child_process.h"
 #include "cli/exit_code.h"
 #include "common/clock.h"
 #include "common/errno_text.h"
@@ -16,42 +16,8 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 
-extern char** environ;
-
 namespace baton::cli {
 namespace {
-
-// The worker's environment without what is the worker's own.
-std::vector<std::string> EnvironmentOf(const std::string& secret) {
-  std::vector<std::string> out = {StrCat("BATON_PARENT_PID=", getpid())};
-  if (!secret.empty()) out.push_back(StrCat(kRankSecretVariable, "=", secret));
-  for (char** e = environ; *e != nullptr; ++e) {
-    const std::string_view variable = *e;
-    if (!variable.starts_with("BATON_PARENT_PID=") && !variable.starts_with("BATON_FAILURE_FD="))
-      out.emplace_back(variable);
-  }
-  return out;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> out;
-  for (std::string& text : texts) out.push_back(text.data());
-  out.push_back(nullptr);
-  return out;
-}
-
-absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std::string> environment) {
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C reaches the worker, which ends them
-  pid_t pid = -1;
-  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, Pointers(arguments).data(),
-                                Pointers(environment).data());
-  posix_spawnattr_destroy(&attributes);
-  if (error == 0) return pid;
-  return absl::UnavailableError(StrCat("cannot start a rank: ", ErrnoText(error)));
-}
 
 bool EndedForOthers(int status) {
   return WIFEXITED(status) && (WEXITSTATUS(status) == kExitOk || WEXITSTATUS(status) == kExitRankLost);
@@ -69,10 +35,12 @@ RankChildren::~RankChildren() {
 }
 
 absl::Status RankChildren::Start(int rank, const std::string& meet, const std::string& secret) {
-  std::vector<std::string> argv = {"baton", "rank", StrCat("--rank=", rank), StrCat("--meet=", meet)};
-  argv.insert(argv.end(), arguments_.begin(), arguments_.end());
-  BATON_ASSIGN_OR_RETURN(const pid_t pid, Spawn(std::move(argv), EnvironmentOf(secret)));
-  processes_.push_back({.rank = rank, .pid = pid});
+  ChildStart start{.arguments = {"rank", StrCat("--rank=", rank), StrCat("--meet=", meet)}};
+  start.arguments.insert(start.arguments.end(), arguments_.begin(), arguments_.end());
+  if (!secret.empty()) start.environment.push_back(StrCat(kRankSecretVariable, "=", secret));
+  const absl::StatusOr<pid_t> pid = StartChild(std::move(start));
+  if (!pid.ok()) return absl::UnavailableError(StrCat("cannot start rank ", rank, ": ", pid.status().message()));
+  processes_.push_back({.rank = rank, .pid = *pid});
   return absl::OkStatus();
 }
 

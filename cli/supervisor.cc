@@ -1,7 +1,6 @@
 #include "cli/supervisor.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,14 +9,13 @@
 #include <csignal>
 #include <cstdio>
 
+#include "cli/child_process.h"
 #include "cli/exit_code.h"
 #include "cli/signals.h"
 #include "common/errno_text.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "common/str_cat.h"
-
-extern char** environ;
 
 namespace baton::cli {
 namespace {
@@ -67,37 +65,12 @@ absl::Status Supervisor::Start(ChildSpec spec) {
 absl::Status Supervisor::Spawn(Child& child) {
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) return absl::InternalError(StrCat("pipe: ", ErrnoText()));
-  constexpr int kFailureFd = 3;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], kFailureFd);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-
-  std::vector<std::string> args = child.spec.argv;
-  args.insert(args.begin(), "baton");
-  std::vector<char*> argv;
-  for (std::string& a : args) argv.push_back(a.data());
-  argv.push_back(nullptr);
-  std::string parent = StrCat("BATON_PARENT_PID=", getpid());
-  std::string failure_fd = StrCat("BATON_FAILURE_FD=", kFailureFd);
-  std::vector<char*> environment{parent.data(), failure_fd.data()};
-  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
-  environment.push_back(nullptr);
-
-  const int error = posix_spawn(&child.pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
+  const absl::StatusOr<pid_t> pid = StartChild({.arguments = child.spec.argv, .failure_pipe = pipe_ends[1]});
   close(pipe_ends[1]);
-  if (error != 0) {
-    child.pid = -1;
+  child.pid = pid.value_or(-1);
+  if (!pid.ok()) {
     close(pipe_ends[0]);
-    return absl::InternalError(StrCat("cannot start ", child.spec.name, ": ", ErrnoText(error)));
+    return absl::InternalError(StrCat("cannot start ", child.spec.name, ": ", pid.status().message()));
   }
   child.failure_pipe = pipe_ends[0];
   child.started = clock_.Now();

@@ -1,6 +1,6 @@
 // Permissions that are given and taken. Whoever gives one holds no lock at any moment: a thread of low priority may
 // give what one of a higher priority waits for. Behind a mutex that one would wait until others leave the low one a
-// core.
+// core. (std::counting_semaphore does not tell its count.)
 #pragma once
 
 #include <semaphore.h>

@@ -18,16 +18,28 @@ def may_be_real_time():
     return subprocess.run(["chrt", "--rr", "1", "true"], capture_output=True).returncode == 0
 
 
-def processes_of(program):
-    """Ids of the processes that run this program and are not a test's own clusters."""
-    found = set()
-    for entry in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "exe").resolve() == pathlib.Path(program).resolve() and b"--log-requests=false" in (entry / "cmdline").read_bytes():
-                found.add(int(entry.name))
-        except OSError:
-            pass  # it has ended
-    return found
+def descendants(pid):
+    """Ids of the processes that this one has started, and those have."""
+    try:
+        children = [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [one for child in children for one in (child, *descendants(child))]
+
+
+def wait_until(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def runs(pid):
+    """Whether there is a process of this id that has not ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 PAIR = ["--prefill", 1, "--decode", 2, "--threads", 1]
@@ -81,20 +93,37 @@ class Bench(unittest.TestCase):
                 self.assertIn("8, with others 0", self.bench(*both, "--insecure"))
                 self.assertIn("no certificates", self.bench(*both, "--tls-ca", self.dir / "none", code=2))
 
-    def test_layouts_are_clusters_that_live_as_long_as_the_measurement(self):
+    def test_layouts_are_clusters_that_are_measured_side_by_side(self):
         small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]
-        before = processes_of(BATON)
         said = self.bench("--compare", "both,pd", "--model", TINY, "--serve-args", "--load-format dummy --threads 1", *small)
         self.assertIn("both: starting 2 workers (0 prefill, 0 decode, 2 both)\n", said)
         self.assertIn("pd: starting 2 workers (1 prefill, 1 decode, 0 both)\n", said)
         self.assertRegex(said, r"pd beside both, 2 at a time: .*answers with the same bytes 6, with others 0\n")
-        self.assertEqual(processes_of(BATON) - before, set(), "they end with the measurement")
         self.assertIn("--model says which model", self.bench("--compare", "both,pd", *small, code=2))
         self.assertIn("is not NAME=URL", self.bench("--compare", "both,both", "--model", TINY, *small, code=2))
         self.assertIn("name layouts there",
                       self.bench("--compare", "a=http://127.0.0.1:1", "--serve-args", "--threads 1", *small, code=2))
+        self.assertIn("asked over HTTP", self.bench("--compare", "both,pd", "--model", TINY, "--backend", "baton-grpc", *small, code=2))
         failed = self.bench("--compare", "pd", "--model", self.dir / "none", *small, code=6)
         self.assertRegex(failed, r'the cluster "pd" ended with exit code 3 before it was ready')
+
+    def measure_layouts(self, num_prompts):
+        """A measurement and the eight processes of its two clusters, which run."""
+        measured = subprocess.Popen([BATON, "bench", "--compare", "both,pd", "--model", TINY, "--serve-args", "--load-format dummy --threads 1",
+                                     *map(str, asks(64)[2:]), "--num-prompts", str(num_prompts), "--max-concurrency", "1"], stdout=subprocess.DEVNULL)
+        wait_until(lambda: len(descendants(measured.pid)) == 8, "two clusters: each a parent, a router and two workers")
+        return measured, descendants(measured.pid)
+
+    def test_clusters_end_with_their_measurement(self):
+        measured, processes = self.measure_layouts(100)
+        self.assertEqual(measured.wait(120), 0)
+        self.assertEqual([pid for pid in processes if runs(pid)], [])
+
+    def test_clusters_end_with_a_measurement_that_is_killed(self):
+        measured, processes = self.measure_layouts(100000)
+        measured.kill()
+        measured.wait()
+        wait_until(lambda: not any(map(runs, processes)), "the clusters to end")
 
     def test_over_grpc_the_figures_and_the_stages_are_those_of_http(self):
         with Cluster(args=PAIR) as c:

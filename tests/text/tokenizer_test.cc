@@ -193,6 +193,22 @@ TEST_F(Files, BadFilesAreNamed) {
   EXPECT_EQ(Load().status().code(), absl::StatusCode::kNotFound);
 }
 
+// Its reader would allocate twice what the first four bytes say before it reads on.
+TEST_F(Files, ACharsmapThatSaysItIsLongerThanItIsIsRefused) {
+  const auto with = [](const std::string& map) {
+    return R"({"version": "1.0", "normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap" : ")" +
+           map + R"("}]}, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})";
+  };
+  Write("tokenizer.json", with("/////w=="));
+  EXPECT_THAT(Message(), HasSubstr("tokenizer.json: precompiled_charsmap has a trie of 4294967295 bytes in 2"));
+  Write("tokenizer.json", with("\\u002f////w=="));
+  EXPECT_THAT(Message(), HasSubstr("precompiled_charsmap is not base64"));
+  Write("tokenizer.json", with("!"));
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument);
+  Write("tokenizer.json", with("BAAAAAAAAABhAA=="));  // a trie of one unit, and "a"
+  EXPECT_TRUE(Load().ok()) << Load().status();
+}
+
 class Gguf : public testing::Test {
  protected:
   std::string Message() {

@@ -153,27 +153,36 @@ class Handoff {
   std::vector<std::byte> slot_ = std::vector<std::byte>(kSlotBytes);
 };
 
+void InTwoChunks(Side& side, const std::vector<int32_t>& prompt) {
+  side.Compute({prompt.begin(), prompt.begin() + 64}, 0);
+  side.Compute({prompt.begin() + 64, prompt.end()}, 64);
+}
+
+// The bits of one worker alone where both are of one kind.
+void ExpectAsAlone(const std::vector<float>& got, const std::vector<float>& want, const Kind& source,
+                   const Kind& target) {
+  if (source.name == target.name)
+    EXPECT_EQ(got, want);
+  else
+    EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+}
+
 // The decode worker goes on from KV that it did not compute; where both sides are of one kind, with the bits of one
 // worker alone.
 TEST(DeviceHandoff, EveryPairOfKindsAnswers) {
   const std::vector<int32_t> prompt = Prompt(75);
   for (const Kind& target : Kinds()) {
     Side alone(target, "both", 16), to(target, "decode", 32);
-    alone.Compute({prompt.begin(), prompt.begin() + 64}, 0);
-    alone.Compute({prompt.begin() + 64, prompt.end()}, 64);
+    InTwoChunks(alone, prompt);
     const std::vector<float> want = alone.Compute({99}, 75);
     for (const Kind& source : Kinds()) {
       SCOPED_TRACE(source.name + " to " + target.name);
       Side from(source, "prefill", 16);
-      from.Compute({prompt.begin(), prompt.begin() + 64}, 0);
-      from.Compute({prompt.begin() + 64, prompt.end()}, 64);
+      InTwoChunks(from, prompt);
       const absl::Status moved = Handoff(from, to, 75).Run();
       ASSERT_TRUE(moved.ok()) << moved;
       const std::vector<float> got = to.Compute({99}, 75);
-      if (source.name == target.name)
-        EXPECT_EQ(got, want);
-      else
-        EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+      ExpectAsAlone(got, want, source, target);
     }
   }
 }
@@ -189,22 +198,17 @@ TEST(DeviceHandoff, ScalesOfACheckpointCountOnEitherSide) {
       if (family == std::string("gemma3") && target.kv != "fp8") continue;  // one kind shows what windows add
       Side alone(target, "both", 16, model.path(), "auto"), to(target, "decode", 32, model.path(), "auto");
       EXPECT_EQ(alone.pool().groups[0].planes[1][1].scale, engine::ValueScale(alone.side().layout.groups[0].layers[1]));
-      alone.Compute({prompt.begin(), prompt.begin() + 64}, 0);
-      alone.Compute({prompt.begin() + 64, prompt.end()}, 64);
+      InTwoChunks(alone, prompt);
       const std::vector<float> want = alone.Compute({99}, 75);
       for (const Kind& source : Kinds()) {
         SCOPED_TRACE(StrCat(family, ": ", source.name, " to ", target.name));
         Side from(source, "prefill", 16, model.path(), "auto");
         EXPECT_EQ(from.loaded().model->config().digest, alone.loaded().model->config().digest);
-        from.Compute({prompt.begin(), prompt.begin() + 64}, 0);
-        from.Compute({prompt.begin() + 64, prompt.end()}, 64);
+        InTwoChunks(from, prompt);
         const absl::Status moved = Handoff(from, to, 75).Run();
         ASSERT_TRUE(moved.ok()) << moved;
         const std::vector<float> got = to.Compute({99}, 75);
-        if (source.name == target.name)
-          EXPECT_EQ(got, want);
-        else
-          EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+        ExpectAsAlone(got, want, source, target);
       }
     }
   }

@@ -16,16 +16,6 @@ using testing::HasSubstr;
 
 const std::vector<int32_t> kPrompt = {1, 17, 260, 4, 99, 99, 3, 250, 31, 8, 77, 140, 5, 6, 201, 300, 12, 13, 14, 15};
 
-double Distance(const LogitRows& a, const LogitRows& b) {
-  double error = 0, size = 0;
-  for (size_t r = 0; r < a.size(); ++r)
-    for (size_t i = 0; i < a[r].size(); ++i) {
-      error += std::pow(a[r][i] - b[r][i], 2);
-      size += std::pow(b[r][i], 2);
-    }
-  return std::sqrt(error / size);
-}
-
 // Of the second layer alone, under the usual names or others.
 using Change = std::function<void(std::vector<NamedTensor>&)>;
 Change Scaled(const std::vector<float>& keys, const std::vector<float>& values,

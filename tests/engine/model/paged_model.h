@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,17 @@
 namespace baton::engine {
 
 using LogitRows = std::vector<std::vector<float>>;
+
+/// Root of the squared differences, as a share of b's.
+inline double Distance(const LogitRows& a, const LogitRows& b) {
+  double error = 0, size = 0;
+  for (size_t r = 0; r < a.size(); ++r)
+    for (size_t i = 0; i < a[r].size(); ++i) {
+      error += std::pow(a[r][i] - b[r][i], 2);
+      size += std::pow(b[r][i], 2);
+    }
+  return std::sqrt(error / size);
+}
 
 class PagedModel {
  public:

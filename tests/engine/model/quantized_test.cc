@@ -134,16 +134,6 @@ INSTANTIATE_TEST_SUITE_P(Formats, QuantizedHf,
                                          kFloat8Case, kFloat8TensorCase),
                          [](const auto& info) { return std::string(info.param.name); });
 
-double Distance(const LogitRows& a, const LogitRows& b) {
-  double error = 0, size = 0;
-  for (size_t r = 0; r < a.size(); ++r)
-    for (size_t i = 0; i < a[r].size(); ++i) {
-      error += std::pow(a[r][i] - b[r][i], 2);
-      size += std::pow(b[r][i], 2);
-    }
-  return std::sqrt(error / size);
-}
-
 // Near the logits of what the codes stand for, and not those: e4m3 has three bits of mantissa. What the layers do is
 // ops_rounded_linear_test's.
 class RoundedHf : public testing::TestWithParam<CodesCase> {};

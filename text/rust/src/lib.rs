@@ -4,6 +4,7 @@
 
 mod bounds;
 mod budget;
+mod charsmap;
 mod decoder;
 mod endless;
 mod ffi;

@@ -1,5 +1,6 @@
 //! A tokenizer handle: the crate's tokenizer plus tables by token id that C++ reads directly.
 
+use crate::charsmap;
 use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, DecoderKind, TextStart};
 use crate::ffi::{invalid, Failure, Outcome, Str, INTERNAL, INVALID_ARGUMENT};
 use std::sync::OnceLock;
@@ -210,6 +211,7 @@ fn decoder_kind(tokenizer: &Tokenizer) -> DecoderKind {
 
 /// From tokenizer.json. `extra_tokens`: a JSON array of added tokens that other files name; known ones are left alone.
 pub unsafe fn from_json(json: &[u8], extra_tokens: &[u8], affixes: &Affixes) -> Outcome<Handle> {
+    charsmap::check(json)?;
     let mut tokenizer = match Tokenizer::from_bytes(json) {
         Ok(tokenizer) => tokenizer,
         Err(e) => return invalid(e.to_string()),
