@@ -42,7 +42,7 @@ TEST(ExitCode, TheReadmeListsEveryOneAndNoOther) {
   const std::regex code("(?::|·)\\s(\\d+) ");
   for (std::sregex_iterator i(list.begin(), list.end(), code), end; i != end; ++i) listed.insert(std::stoi((*i)[1]));
   EXPECT_EQ(listed, (std::set<int>{kExitOk, kExitCutOff, kExitUsage, kExitModel, kExitAddress, kExitMemory,
-                                   kExitUnreachable, kExitRankLost, kExitBug}))
+                                   kExitUnreachable, kExitRankLost, kExitDevice, kExitBug}))
       << list;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -198,18 +199,20 @@ TEST(RankDoor, ARankThatEndedLeavesItsPlaceToTheNextOne) {
 }
 
 TEST(RankDoor, ARankComesBeforeRankZero) {
-  const auto taken = TcpMeetingPoint::Listen("127.0.0.1").value();  // a port that nobody else takes meanwhile
-  const net::SocketAddress where = AddressOf(*taken);
-  const net::SocketAddress second = net::SocketAddress::Of("127.0.0.2", where.port()).value();
+  // Bound, so that nobody else takes the port meanwhile, and not listening.
+  const int claim = net::BoundSocket(net::SocketAddress::Of("127.0.0.1", 0).value(), 0);
+  ASSERT_GE(claim, 0);
+  const net::SocketAddress where = net::SocketAddress::OfSocket(claim);
   std::atomic<bool> dialled{false};
   std::jthread one([&] {
     dialled = true;
     dialled.notify_all();
-    EXPECT_TRUE(JoinTcpMesh(second.text(), GroupOf(2, 1)).ok());
+    EXPECT_TRUE(JoinTcpMesh(where.text(), GroupOf(2, 1)).ok());
   });
   dialled.wait(false);
-  const auto meeting = TcpMeetingPoint::Listen("127.0.0.2", where.port()).value();
+  const auto meeting = TcpMeetingPoint::Listen("127.0.0.1", where.port()).value();
   EXPECT_TRUE(meeting->Gather(GroupOf(2, 0), [] { return absl::OkStatus(); }).ok());
+  close(claim);
 }
 
 TEST(RankDoor, WhoDialsSaysOfASilentPeerThatItIsSilent) {
