@@ -47,6 +47,11 @@ BlockBudget BudgetFor(const KvLayout& layout, int64_t tokens, int32_t max_model_
 
 }  // namespace
 
+int64_t BytesOfTokens(const KvLayout& layout, int64_t tokens, int32_t max_model_len, int32_t max_num_seqs,
+                      int32_t max_step_tokens) {
+  return BudgetFor(layout, tokens, max_model_len, max_num_seqs, max_step_tokens).bytes;
+}
+
 absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, int32_t max_model_len,
                                        int32_t max_num_seqs, int32_t max_step_tokens) {
   const auto budget_for = [&](int64_t tokens) {

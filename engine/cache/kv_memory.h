@@ -28,6 +28,11 @@ struct BlockBudget {
 absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, int32_t max_model_len,
                                        int32_t max_num_seqs, int32_t max_step_tokens);
 
+/// The bytes with which PlanBlocks gives paged groups `tokens`: of a window group what `max_num_seqs` windows and a
+/// step's chunk need, not all of `tokens`.
+int64_t BytesOfTokens(const KvLayout& layout, int64_t tokens, int32_t max_model_len, int32_t max_num_seqs,
+                      int32_t max_step_tokens);
+
 class KvMemory {
  public:
   /// `layout` is the rank's (RankKvLayout), whose first KV head is `first_head` of the model. `given`: zeroed memory of

@@ -38,8 +38,19 @@ TEST(KvBudget, TheFlagCounts) {
 
 TEST(KvBudget, ByDefaultWhatAllSequencesNeedAtFullLength) {
   const WorkerConfig c = Config();
-  // 4 sequences of 100 tokens and a block; K and V of 2 floats and a byte's share of the digest per token.
-  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 100, 100 * kGiB), 4 * (100 + 16) * 2 * (8 + 1));
+  // 4 sequences of 100 tokens and a block of 16; K and V of 2 floats per token and a digest per block.
+  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 100, 100 * kGiB), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
+}
+
+TEST(KvBudget, ByDefaultLayersWithAWindowCountForWindowsAndNotForWholeSequences) {
+  const WorkerConfig c = Config();
+  const KvLayout layout = engine::FakeLayout(16, 32);
+  ASSERT_EQ(layout.groups.size(), 2u);
+  const int64_t bytes = KvBytes(c, layout, 4096, 100 * kGiB);
+  const engine::BlockBudget blocks = PlanKv(c, layout, bytes, 4096).value();
+  EXPECT_EQ(blocks.tokens, 4 * (4096 + 16)) << "four sequences and a block for each, as without windows";
+  EXPECT_EQ(blocks.bytes, bytes) << "nothing is left over";
+  EXPECT_LT(blocks.num_blocks[1] * 16, 4 * (32 + 3 * 16) + 64 + 2 * 16);
 }
 
 TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
@@ -51,7 +62,7 @@ TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
 }
 
 TEST(KvBudget, AnUnknownAmountOfFreeMemoryIsNoCap) {
-  EXPECT_EQ(KvBytes(Config(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) * 2 * (8 + 1));
+  EXPECT_EQ(KvBytes(Config(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
 }
 
 TEST(StartUp, LoadsATinyModelPhaseByPhase) {

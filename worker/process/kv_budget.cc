@@ -10,16 +10,10 @@ namespace baton::worker {
 int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_model_len,
                 std::optional<int64_t> available_bytes) {
   if (config.kv_cache_memory > 0) return config.kv_cache_memory;
-  // One block more per sequence: a sequence rarely ends on a block's end. The digests take 8 bytes per unit, head and
-  // plane.
+  // One block more per sequence: a sequence rarely ends on a block's end.
   const int64_t tokens = (max_model_len + config.block_size) * config.max_num_seqs;
-  int64_t per_token = 0;
-  for (const KvGroup& g : layout.groups) {
-    for (const KvPlane& p : g.planes) {
-      per_token += static_cast<int64_t>(g.layers.size()) * p.heads * (p.BytesPerTokenHead() + 1);
-    }
-  }
-  const int64_t need = tokens * per_token;
+  const int64_t need = engine::BytesOfTokens(layout, tokens, static_cast<int32_t>(max_model_len), config.max_num_seqs,
+                                             config.max_num_batched_tokens);
   return available_bytes ? std::min(need, *available_bytes / 5 * 2 / config.local_workers) : need;
 }
 
