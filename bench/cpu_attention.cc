@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -38,8 +39,9 @@ struct Pool {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2"));
-  const DType dtype = bench::Flag(argc, argv, "kv", "float32") == "bfloat16" ? DType::kBF16 : DType::kF32;
+  const bench::Flags flags(argc, argv, {"threads", "kv", "json"});
+  const int threads = flags.Count("threads", 2);
+  const DType dtype = flags.OneOf("kv", {"float32", "bfloat16"}) == "bfloat16" ? DType::kBF16 : DType::kF32;
   auto made = kernels::MakeCpuOps({.threads = threads, .dtype = DType::kF32, .kv_dtype = dtype});
   BATON_CHECK(made.ok(), made.status().ToString());
   kernels::Ops& ops = **made;
@@ -69,6 +71,6 @@ int main(int argc, char** argv) {
                           {"kv_gbytes", gbytes}});
     }
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+  bench::WriteJson(flags("json"),
                    {{"isa", ops.traits().isa}, {"threads", threads}, {"kv", DTypeName(dtype)}, {"rows", out_json}});
 }

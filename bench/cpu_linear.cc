@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/machine_limits.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
@@ -71,9 +72,10 @@ std::vector<int64_t> Numbers(const std::string& list) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2"));
-  const bool bf16 = bench::Flag(argc, argv, "weights", "bfloat16") == "bfloat16";
-  const std::string compute = bench::Flag(argc, argv, "compute", "auto");
+  const bench::Flags flags(argc, argv, {"threads", "weights", "compute", "rows", "json"});
+  const int threads = flags.Count("threads", 2);
+  const bool bf16 = flags.OneOf("weights", {"bfloat16", "float32"}) != "float32";
+  const std::string compute = flags("compute", "auto");
   kernels::CpuOpsConfig config{.threads = threads};
   if (compute != "auto") config.dtype = compute == "bfloat16" ? DType::kBF16 : DType::kF32;
   auto made = kernels::MakeCpuOps(config);
@@ -98,7 +100,7 @@ int main(int argc, char** argv) {
                                  {s.n, s.k});
     auto packed = ops.Pack(weight, nullptr);
     BATON_CHECK(packed.ok(), packed.status().ToString());
-    for (int64_t m : Numbers(bench::Flag(argc, argv, "rows", "1,4,8,32,128,512"))) {
+    for (int64_t m : Numbers(flags("rows", "1,4,8,32,128,512"))) {
       std::vector<float> floats(static_cast<size_t>(m * s.k), 0.5f), y(static_cast<size_t>(m * s.n)), z = y;
       std::vector<uint16_t> halves(floats.size(), Bf16OfFloat(0.5f));
       void* x = type == DType::kBF16 ? static_cast<void*>(halves.data()) : floats.data();
@@ -121,11 +123,11 @@ int main(int argc, char** argv) {
                            {"of_memory", of_memory}});
     }
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"isa", ops.traits().isa},
-                                                         {"threads", threads},
-                                                         {"compute", DTypeName(type)},
-                                                         {"weights", bf16 ? "bfloat16" : "float32"},
-                                                         {"flops", flops},
-                                                         {"read", bytes},
-                                                         {"rows", rows_json}});
+  bench::WriteJson(flags("json"), {{"isa", ops.traits().isa},
+                                   {"threads", threads},
+                                   {"compute", DTypeName(type)},
+                                   {"weights", bf16 ? "bfloat16" : "float32"},
+                                   {"flops", flops},
+                                   {"read", bytes},
+                                   {"rows", rows_json}});
 }

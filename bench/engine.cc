@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "bench/lib/model_run.h"
 #include "common/check.h"
@@ -77,21 +78,19 @@ void PrintByOp(const bench::TimedOps& ops, const std::vector<double>& rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  BATON_CHECK(
-      argc > 1,
-      "usage: bench_engine MODEL [--threads N] [--rounds N] [--only TEST] [--by-op 1] [--dummy 1] [--llama-bench PATH] "
-      "[--json FILE]");
-  const std::string model = argv[1], llama = bench::Flag(argc, argv, "llama-bench", "");
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
-            rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
-  bench::ModelRun run(model, bench::Flag(argc, argv, "dummy", "") == "1", threads, kMaxSequences, kMaxTokens, kChunk);
+  const bench::Flags flags(
+      argc, argv, {"threads", "rounds", "only", "by-op", "dummy", "llama-bench", "json"},
+      "MODEL [--threads N] [--rounds N] [--only TEST] [--by-op 1] [--dummy 1] [--llama-bench PATH] [--json FILE]", 1);
+  const std::string model = flags.word(0), llama = flags("llama-bench");
+  const int threads = flags.Count("threads", 2), rounds = flags.Count("rounds", 5);
+  bench::ModelRun run(model, flags("dummy") == "1", threads, kMaxSequences, kMaxTokens, kChunk);
   std::printf("%s, ISA %s, %d threads, compute %s, KV %s, weights %.2f GB\n", model.c_str(), run.traits().isa.c_str(),
               threads, std::string(DTypeName(run.traits().compute)).c_str(),
               std::string(DTypeName(run.traits().kv)).c_str(), static_cast<double>(run.model().weight_bytes()) / 1e9);
   std::printf("%-10s %12s %18s %14s %7s\n", "", "tokens/s", "low … high", "llama.cpp", "ratio");
   nlohmann::json rows_json;
-  const std::string only = bench::Flag(argc, argv, "only", "");
-  const bool by_op = bench::Flag(argc, argv, "by-op", "") == "1";
+  const std::string only = flags("only");
+  const bool by_op = flags("by-op") == "1";
   const std::vector<Row> rows = Rows(run);
   BATON_CHECK(only.empty() || std::ranges::any_of(rows, [&](const Row& row) { return only == row.name; }), "no test \"",
               only, "\": pp512, pp2048, tg128, batch 8, batch 16, batch 32");
@@ -119,8 +118,8 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     rows_json.push_back(json);
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"model", std::filesystem::path(model).filename().string()},
-                                                         {"isa", run.traits().isa},
-                                                         {"threads", threads},
-                                                         {"rows", rows_json}});
+  bench::WriteJson(flags("json"), {{"model", std::filesystem::path(model).filename().string()},
+                                   {"isa", run.traits().isa},
+                                   {"threads", threads},
+                                   {"rows", rows_json}});
 }

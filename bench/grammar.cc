@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
@@ -148,8 +149,8 @@ json Measure(const GrammarCompiler& compiler, const Case& c) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  BATON_CHECK(argc >= 2, "bench_grammar MODEL [--json FILE]");
-  auto tokenizer = Tokenizer::OfModel(argv[1]);
+  const bench::Flags flags(argc, argv, {"json"}, "MODEL [--json FILE]", 1);
+  auto tokenizer = Tokenizer::OfModel(flags.word(0));
   BATON_CHECK(tokenizer.ok(), tokenizer.status().message());
   absl::StatusOr<std::unique_ptr<GrammarCompiler>> compiler{nullptr};
   const double load_ms = 1e3 * SecondsOf([&] {
@@ -172,5 +173,5 @@ int main(int argc, char** argv) {
     }
     out["grammars"].push_back(line);
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), out);
+  bench::WriteJson(flags("json"), out);
 }

@@ -18,6 +18,7 @@
 #include <iostream>
 
 #include "absl/strings/str_split.h"
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
@@ -239,10 +240,11 @@ nlohmann::json Summarize(std::vector<double> rates) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--receive") return Receive(argv[2]);
   signal(SIGPIPE, SIG_IGN);
-  const std::string kinds = bench::Flag(argc, argv, "kinds", "shm,tcp,tcp+tls,ucx-shm,ucx-tcp");
-  const std::string perftest = bench::Flag(argc, argv, "perftest", "ucx_perftest");
-  const std::string sizes = bench::Flag(argc, argv, "sizes", "4096,65536,262144,1048576,4194304");
-  const int rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
+  const bench::Flags flags(argc, argv, {"kinds", "perftest", "sizes", "rounds", "json"});
+  const std::string kinds = flags("kinds", "shm,tcp,tcp+tls,ucx-shm,ucx-tcp");
+  const std::string perftest = flags("perftest", "ucx_perftest");
+  const std::string sizes = flags("sizes", "4096,65536,262144,1048576,4194304");
+  const int rounds = flags.Count("rounds", 5);
   if (kinds.find("+tls") != kinds.npos) InTls();  // before there are receivers
   nlohmann::json rows = nlohmann::json::array();
   std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s %8s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high",
@@ -294,6 +296,6 @@ int main(int argc, char** argv) {
   double load = 0;
   getloadavg(&load, 1);
   if (const char* const dir = getenv("BATON_BENCH_CERTS")) std::filesystem::remove_all(dir);
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+  bench::WriteJson(flags("json"),
                    {{"cores", sysconf(_SC_NPROCESSORS_ONLN)}, {"rounds", rounds}, {"load", load}, {"rows", rows}});
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -76,21 +77,22 @@ class Ranks {
 }  // namespace
 
 int main(int argc, char** argv) {
-  BATON_CHECK(argc > 1, "usage: bench_parallel MODEL [--threads N] [--rounds N] [--dummy 1] [--json FILE]");
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
-            rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
+  const bench::Flags flags(argc, argv, {"threads", "rounds", "dummy", "json"},
+                           "MODEL [--threads N] [--rounds N] [--dummy 1] [--json FILE]", 1);
+  const std::string& model = flags.word(0);
+  const int threads = flags.Count("threads", 2), rounds = flags.Count("rounds", 5);
   SetLogLevel("warning");
   std::vector<std::unique_ptr<Ranks>> ranks;
   std::vector<std::function<void()>> contenders;
   for (const Shape& shape : kShapes) {
-    ranks.push_back(std::make_unique<Ranks>(argv[1], bench::Flag(argc, argv, "dummy", "") == "1", threads, shape));
+    ranks.push_back(std::make_unique<Ranks>(model, flags("dummy") == "1", threads, shape));
     Ranks* one = ranks.back().get();
     contenders.push_back([one] { one->Prefill(); });
     contenders.push_back([one] { one->Decode(); });
   }
   const std::vector<bench::Timing> timings = bench::Alternate(contenders, rounds);
-  std::printf("%s, %d threads in all\n%-22s %14s %7s %14s %7s\n", argv[1], threads, "TP PP width", "prefill tok/s", "",
-              "decode tok/s", "");
+  std::printf("%s, %d threads in all\n%-22s %14s %7s %14s %7s\n", model.c_str(), threads, "TP PP width",
+              "prefill tok/s", "", "decode tok/s", "");
   nlohmann::json json = nlohmann::json::array();
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     const Shape& s = kShapes[i];
@@ -107,5 +109,5 @@ int main(int argc, char** argv) {
                     {"decode_tokens_per_s", decode},
                     {"decode_ratio", decode_ratio}});
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"model", argv[1]}, {"threads", threads}, {"rows", json}});
+  bench::WriteJson(flags("json"), {{"model", model}, {"threads", threads}, {"rows", json}});
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
@@ -211,13 +212,14 @@ double Ceiling(const std::vector<Request>& trace) {
 }
 
 int Main(int argc, char** argv) {
-  const std::vector<Request> trace = ReadTrace(Flag(argc, argv, "trace", ""));
+  const Flags flags(argc, argv, {"trace", "workers", "blocks", "load", "lambda", "json"});
+  const std::vector<Request> trace = ReadTrace(flags("trace"));
   Setting setting;
-  setting.workers = std::stoul(Flag(argc, argv, "workers", "8"));
-  setting.blocks = std::stoul(Flag(argc, argv, "blocks", "4096"));
+  setting.workers = static_cast<size_t>(flags.Count("workers", 8));
+  setting.blocks = static_cast<size_t>(flags.Count("blocks", 4096));
   double tokens = 0;
   for (const Request& r : trace) tokens += r.input;
-  const double load = std::stod(Flag(argc, argv, "load", "0.9"));
+  const double load = flags.Number("load", 0.9);
   setting.tokens_per_s = tokens / (trace.back().at_s * static_cast<double>(setting.workers) * load);
   const double ceiling = Ceiling(trace);
   std::printf("%zu requests, %zu workers of %zu blocks and %.0f tokens/s; block hit ceiling %.2f %%\n", trace.size(),
@@ -239,14 +241,14 @@ int Main(int argc, char** argv) {
         name.c_str(), mean, at(.5), at(.9), at(.99), 100 * hit, hit / ceiling, most / work);
     out[name] = {{"ttft_mean_s", mean}, {"ttft_p99_s", at(.99)}, {"hit", hit}, {"imbalance", most / work}};
   };
-  const std::vector<std::string> lambdas = absl::StrSplit(Flag(argc, argv, "lambda", "0,1,3"), ',');
+  const std::vector<std::string> lambdas = absl::StrSplit(flags("lambda", "0,1,3"), ',');
   for (const std::string& lambda : lambdas) {
     run(StrCat("predicted-time, lambda ", lambda), MakePredictedTime(std::stod(lambda)));
   }
   for (const Policy& policy : kPolicies) {
     if (policy.name != "predicted-time") run(std::string(policy.name), policy.make(5));
   }
-  WriteJson(Flag(argc, argv, "json", ""), out);
+  WriteJson(flags("json"), out);
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <thread>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "cli/http_client.h"
 #include "common/check.h"
@@ -113,13 +114,13 @@ Samples Load(const cli::HttpUrl& url, const std::string& model, int clients, int
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto flag = [&](const char* name, const char* fallback) { return bench::Flag(argc, argv, name, fallback); };
-  const auto url = cli::ParseHttpUrl(flag("url", "http://127.0.0.1:8000"));
+  const bench::Flags flags(argc, argv, {"url", "model", "clients", "requests", "prompt-words", "max-tokens", "json"});
+  const auto url = cli::ParseHttpUrl(flags("url", "http://127.0.0.1:8000"));
   BATON_CHECK(url.ok(), url.status().ToString());
-  const int clients = std::stoi(flag("clients", "8")), requests = std::stoi(flag("requests", "32"));
+  const int clients = flags.Count("clients", 8), requests = flags.Count("requests", 32);
   const SteadyTime start = std::chrono::steady_clock::now();
-  const Samples s = Load(*url, flag("model", ""), clients, requests, std::stoi(flag("prompt-words", "100")),
-                         std::stoi(flag("max-tokens", "64")));
+  const Samples s =
+      Load(*url, flags("model"), clients, requests, flags.Count("prompt-words", 100), flags.Count("max-tokens", 64));
   const double seconds = SinceSeconds(start);
   const int failed = std::accumulate(s.failures.begin(), s.failures.end(), 0,
                                      [](int sum, const auto& failure) { return sum + failure.second; });
@@ -136,6 +137,6 @@ int main(int argc, char** argv) {
     json[name] = {
         {"p50", Percentile(*samples, 0.5)}, {"p90", Percentile(*samples, 0.9)}, {"p99", Percentile(*samples, 0.99)}};
   }
-  bench::WriteJson(flag("json", ""), json);
+  bench::WriteJson(flags("json"), json);
   return failed == 0 ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -169,7 +170,8 @@ void Techniques::Attention(int context, int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2"));
+  const bench::Flags flags(argc, argv, {"threads", "json"});
+  const int threads = flags.Count("threads", 2);
   auto made = kernels::MakeCpuOps({.threads = threads, .dtype = DType::kF32, .kv_dtype = DType::kF32});
   BATON_CHECK(made.ok(), made.status().ToString());
   std::printf("ISA %s, %d threads; attention in parts is one thread of plain loops\n%-12s %6s %12s %12s %8s %14s\n",
@@ -189,6 +191,6 @@ int main(int argc, char** argv) {
                    {"parts_us", row.parts_us},
                    {"ratio", row.parts_us / row.whole_us},
                    {"bytes_saved", row.saved_bytes}});
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+  bench::WriteJson(flags("json"),
                    {{"bench", "techniques"}, {"isa", (*made)->traits().isa}, {"threads", threads}, {"rows", out}});
 }

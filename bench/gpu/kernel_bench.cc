@@ -142,12 +142,12 @@ int Run(const char* json, const std::string& only, const std::string& limits) {
 int main(int argc, char** argv) {
   const char* json = nullptr;
   std::string only, limits;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--json") == 0)
+  for (int i = 1; i < argc; i += 2) {
+    if (i + 1 < argc && std::strcmp(argv[i], "--json") == 0)
       json = argv[i + 1];
-    else if (std::strcmp(argv[i], "--only") == 0)
+    else if (i + 1 < argc && std::strcmp(argv[i], "--only") == 0)
       only = argv[i + 1];
-    else if (std::strcmp(argv[i], "--limits") == 0)
+    else if (i + 1 < argc && std::strcmp(argv[i], "--limits") == 0)
       limits = argv[i + 1];
     else
       return std::fprintf(stderr, "usage: kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]\n"),

@@ -47,14 +47,6 @@ inline std::vector<Timing> Alternate(const std::vector<std::function<void()>>& c
   return out;
 }
 
-/// Value of --name in argv, or `fallback`.
-inline std::string Flag(int argc, char** argv, const std::string& name, const std::string& fallback) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (argv[i] == "--" + name) return argv[i + 1];
-  }
-  return fallback;
-}
-
 inline void WriteJson(const std::string& path, const nlohmann::json& json) {
   if (!path.empty()) std::ofstream(path) << json.dump(1) << "\n";
 }

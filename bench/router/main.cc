@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "bench/router/choice.h"
 #include "bench/router/index.h"
@@ -196,9 +197,11 @@ nlohmann::json ManyConnections() {
 }
 
 int Main(int argc, char** argv) {
-  const std::string only = Flag(argc, argv, "only", "");
+  const Flags flags(argc, argv, {"model", "only", "json"});
+  const std::string only =
+      flags.OneOf("only", {"paced", "unpaced", "requests", "large", "latency", "connections", "index", "choice"});
   const auto wanted = [&only](const char* part) { return only.empty() || only == part; };
-  Setup::model = Flag(argc, argv, "model", Setup::model);
+  Setup::model = flags("model", Setup::model);
   PinTo(0);
   nlohmann::json out;
   if (wanted("paced")) out["paced"] = Tokens(5000, {1, 8, 32, 256});
@@ -209,7 +212,7 @@ int Main(int argc, char** argv) {
   if (wanted("connections")) out["connections"] = ManyConnections();
   if (wanted("index")) out["index"] = BenchIndex();
   if (wanted("choice")) out["choice"] = BenchChoice();
-  WriteJson(Flag(argc, argv, "json", ""), out);
+  WriteJson(flags("json"), out);
   return 0;
 }
 
