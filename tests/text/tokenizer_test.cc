@@ -17,6 +17,7 @@ namespace baton {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -207,6 +208,80 @@ TEST_F(Files, ACharsmapThatSaysItIsLongerThanItIsIsRefused) {
   EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument);
   Write("tokenizer.json", with("BAAAAAAAAABhAA=="));  // a trie of one unit, and "a"
   EXPECT_TRUE(Load().ok()) << Load().status();
+}
+
+/// A tokenizer of "a" and its neighbours with one more part, such as `"normalizer": …`.
+std::string With(const std::string& part) {
+  return R"({"version": "1.0", )" + part +
+         R"(, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "<s>": 2}, "merges": []}})";
+}
+
+std::string Replace(const std::string& pattern, const std::string& content) {
+  return R"({"type": "Replace", "pattern": )" + pattern + R"(, "content": ")" + content + R"("})";
+}
+
+/// `count` times `step`, as a list of JSON.
+std::string Chain(const std::string& step, int count) {
+  std::string out = "[" + step;
+  for (int i = 1; i < count; ++i) out += ", " + step;
+  return out + "]";
+}
+
+// Each link of a chain writes many bytes for one, and ten of them a gigabyte for a byte.
+TEST_F(Files, ChainsThatMultiplyATextAreRefusedWithTheirProduct) {
+  const auto normalizers = [](const std::string& chain) {
+    return With(R"("normalizer": {"type": "Sequence", "normalizers": )" + chain + "}");
+  };
+  const std::string eight = Replace(R"({"String": "a"})", "aaaaaaaa");
+  Write("tokenizer.json", normalizers(Chain(eight, 10)));
+  EXPECT_THAT(Message(), HasSubstr("normalizers and pre-tokenizers may make 1073741824 bytes of one of a text, at most "
+                                   "4096 are possible"));
+  Write("tokenizer.json", normalizers(Chain(eight, 4)));
+  const auto made = Load();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ((*made)->Encode("ab", false)->size(), 4097u);
+  const std::string text(70'000, 'b');  // what it becomes is bounded by what it might become
+  EXPECT_THAT((*made)->Encode(text, false).status().message(),
+              HasSubstr("the text has 70000 bytes, of each of which the tokenizer's normalizers, pre-tokenizers and "
+                        "post-processors may make 4096: at most 268435456 in all"));
+  // An expression that matches nothing writes at every character; one of two characters and more is counted so.
+  Write("tokenizer.json", normalizers(Chain(Replace(R"({"Regex": "(?=b)|x*"})", "aaa"), 7)));
+  EXPECT_THAT(Message(), HasSubstr("may make 16384 bytes"));
+  Write("tokenizer.json", normalizers(Chain(Replace(R"({"Regex": " {2,}"})", "  "), 100)));
+  EXPECT_TRUE(Load().ok()) << Load().status();
+  Write("tokenizer.json",
+        With(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": )" +
+             Chain(R"({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true})", 7) + "}"));
+  EXPECT_THAT(Message(), HasSubstr("may make 16384 bytes"));
+}
+
+TEST_F(Files, DecodersAndTemplatesThatMultiplyAreRefusedWithTheirProduct) {
+  Write("tokenizer.json",
+        With(R"("decoder": {"type": "Sequence", "decoders": )" + Chain(Replace(R"({"String": "a"})", "aaa"), 4) + "}"));
+  EXPECT_THAT(Message(), HasSubstr("decoders may make 81 bytes of one of a token, at most 64 are possible"));
+  const auto around = [](const std::string& pieces, int ids) {
+    return With(R"("post_processor": {"type": "TemplateProcessing", "pair": [], "single": )" + pieces +
+                R"(, "special_tokens": {"<s>": {"id": "<s>", "ids": )" + Chain("2", ids) + R"(, "tokens": )" +
+                Chain(R"("<s>")", ids) + "}}}");
+  };
+  const std::string text = R"({"Sequence": {"id": "A", "type_id": 0}})";
+  Write("tokenizer.json", around(Chain(R"({"SpecialToken": {"id": "<s>", "type_id": 0}})", 100), 41));
+  EXPECT_THAT(Message(), HasSubstr("post-processors put 4100 tokens around a text, at most 4096 are possible"));
+  Write("tokenizer.json", around(Chain(text, 4097), 1));
+  EXPECT_THAT(Message(), HasSubstr("may make 4097 bytes of one of a text"));
+  Write("tokenizer.json", around(Chain(text, 2), 1));
+  EXPECT_EQ((*Load())->Encode("ab", true)->size(), 4u);
+}
+
+// The crate normalizes added tokens while it reads them.
+TEST_F(Files, AddedTokensThatNormalizersMultiplyAreRefusedBeforeTheyAreRead) {
+  const std::string token = std::string(70'000, 'a');
+  Write("tokenizer.json", With(R"("added_tokens": [{"id": 3, "content": ")" + token +
+                               R"(", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, )"
+                               R"("special": false}], "normalizer": )" +
+                               Replace(R"({"String": "a"})", std::string(4096, 'a'))));
+  EXPECT_THAT(Message(), AllOf(HasSubstr("added tokens have 70027 bytes"),  // those of the other files, too
+                               HasSubstr("of each of which normalizers may make 4096: at most 268435456 in all")));
 }
 
 class Gguf : public testing::Test {

@@ -11,6 +11,7 @@ mod ffi;
 mod gbnf;
 mod gguf;
 mod grammar;
+mod growth;
 mod methods;
 mod operators;
 mod pretokenizer;

@@ -3,6 +3,7 @@
 use crate::charsmap;
 use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, DecoderKind, TextStart};
 use crate::ffi::{invalid, Failure, Outcome, Str, INTERNAL, INVALID_ARGUMENT};
+use crate::growth::{self, Growth};
 use std::sync::OnceLock;
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
 use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer};
@@ -106,6 +107,7 @@ pub struct Handle {
     begins_piece: Vec<u8>,
     assembly: Assembly,
     start: TextStart,
+    growth: Growth,
 }
 
 impl Handle {
@@ -119,7 +121,9 @@ impl Handle {
         if count == 0 || count > MAX_IDS {
             return invalid(format!("the greatest token id makes {count} ids, 1 to {MAX_IDS} are possible"));
         }
-        let kind = decoder_kind(&tokenizer);
+        let parts = parts(&tokenizer);
+        let growth = growth::of(&parts)?;
+        let kind = classify(&parts.decoder);
         let alphabet = byte_of_char();
         let added = tokenizer.get_added_tokens_decoder();
         let (mut bytes, mut names, mut special) = (Strings::default(), Strings::default(), Vec::with_capacity(count));
@@ -144,6 +148,7 @@ impl Handle {
             begins_piece,
             assembly: kind.assembly,
             start: kind.start,
+            growth,
         })
     }
 
@@ -182,6 +187,7 @@ impl Handle {
 
     pub fn encode(&self, text: &[u8], add_special: bool, parse_special: bool) -> Outcome<Vec<i32>> {
         let text = String::from_utf8_lossy(text);
+        self.growth.check(text.as_bytes())?;
         let tokenizer = if parse_special {
             &self.tokenizer
         } else {
@@ -204,23 +210,34 @@ impl Handle {
     }
 }
 
-fn decoder_kind(tokenizer: &Tokenizer) -> DecoderKind {
-    let description = tokenizer.get_decoder().and_then(|d| serde_json::to_value(d).ok());
-    classify(&description.unwrap_or_default())
+/// What makes texts longer, in tokenizer.json's form; of the added tokens nothing.
+fn parts(tokenizer: &Tokenizer) -> growth::Parts {
+    fn described<T: serde::Serialize>(part: Option<&T>) -> serde_json::Value {
+        part.and_then(|p| serde_json::to_value(p).ok()).unwrap_or_default()
+    }
+    growth::Parts {
+        normalizer: described(tokenizer.get_normalizer()),
+        pre_tokenizer: described(tokenizer.get_pre_tokenizer()),
+        post_processor: described(tokenizer.get_post_processor()),
+        decoder: described(tokenizer.get_decoder()),
+        added_tokens: serde_json::Value::Null,
+    }
 }
 
 /// From tokenizer.json. `extra_tokens`: a JSON array of added tokens that other files name; known ones are left alone.
 pub unsafe fn from_json(json: &[u8], extra_tokens: &[u8], affixes: &Affixes) -> Outcome<Handle> {
+    let extra: Vec<AddedToken> =
+        match serde_json::from_slice(if extra_tokens.is_empty() { b"[]" } else { extra_tokens }) {
+            Ok(extra) => extra,
+            Err(e) => return invalid(format!("added tokens: {e}")),
+        };
     charsmap::check(json)?;
+    growth::check_json(json, extra.iter().map(|token| token.content.len()).sum())?;
     let mut tokenizer = match Tokenizer::from_bytes(json) {
         Ok(tokenizer) => tokenizer,
         Err(e) => return invalid(e.to_string()),
     };
-    if !extra_tokens.is_empty() {
-        let extra: Vec<AddedToken> = match serde_json::from_slice(extra_tokens) {
-            Ok(extra) => extra,
-            Err(e) => return invalid(format!("added tokens: {e}")),
-        };
+    if !extra.is_empty() {
         let known: std::collections::HashSet<String> =
             tokenizer.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
         let fresh: Vec<AddedToken> = extra.into_iter().filter(|t| !known.contains(&t.content)).collect();
