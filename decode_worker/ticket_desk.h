@@ -56,9 +56,9 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Tick();
   /// Gives up the pin of the youngest reservation that is not bound; true when that freed a block.
   bool Shed();
-  /// New tickets are refused.
-  void Drain() { draining_ = true; }
-  void Resume() { draining_ = false; }
+  /// New tickets are refused, and those that nobody asks for end.
+  void Drain() { draining_ = true, core_.Drain(); }
+  void Resume() { draining_ = false, core_.Resume(); }
   /// No ticket lives: nobody was promised anything.
   bool Idle() const { return core_.Stats().tickets == 0; }
   /// Ends everything: the engine's threads have ended.

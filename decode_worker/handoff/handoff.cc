@@ -1,6 +1,7 @@
 // Control of tickets: Reserve, Attach, Cancel, deadlines, closing.
 #include "decode_worker/handoff/handoff.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -143,6 +144,7 @@ void Handoff::On(const Renewed& event) {
 }
 
 void Handoff::Renew(Ticket& ticket) const {
+  ticket.wanted_at = Listened();
   if (ticket.lease > Duration::zero()) ticket.lease_until = Listened() + ticket.lease;
 }
 
@@ -219,11 +221,24 @@ void Handoff::GiveUpWithoutProgress(Ticket& ticket) {
   if (none >= options_.progress) Repair(ticket, StrCat("nothing of it came for ", Milliseconds(none), " ms"));
 }
 
+/// A router that renews nothing may have forgotten it, and it would stand until its expiry.
+bool Handoff::HoldsUpADrain(const Ticket& ticket) const {
+  if (!drains_since_ || ticket.parked || ticket.state == TicketState::kAttached) return false;
+  const auto epoch = ticket.epochs.find(ticket.epoch);
+  if (epoch != ticket.epochs.end() && epoch->second.Placing()) return false;
+  return Listened() - std::max(ticket.wanted_at, *drains_since_) >= options_.drain_patience;
+}
+
 void Handoff::TickTicket(Ticket& ticket) {
   GiveUpWithoutProgress(ticket);
   if (Listened() >= ticket.lease_until && !PlantedBug("lease never expires")) {
     ticket.lapsed = true;
     Close(ticket, "no router has renewed it");
+  }
+  if (HoldsUpADrain(ticket)) {
+    ticket.lapsed = true;
+    Close(ticket,
+          StrCat("the worker drains, and nobody has asked for it for ", Milliseconds(options_.drain_patience), " ms"));
   }
   switch (ticket.state) {
     case TicketState::kReserved:

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct HandoffOptions {
   Duration progress = std::chrono::seconds(8);
   Duration write_off_after = std::chrono::seconds(5);  ///< a silent writer that has a lane open, where cutting it off
                                                        ///< would be no fence: its slots are lost
+  /// How long a ticket of which nobody says anything holds up a worker that drains.
+  Duration drain_patience = std::chrono::seconds(4);
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
@@ -82,6 +85,10 @@ class Handoff {
   /// Ends the ticket of this key; where none is known (false), a Reserve that comes later is refused. `asks_again`: the
   /// router will ask for another ticket, and the request keeps its place in the line.
   bool Cancel(const TicketKey& key, bool asks_again, TimePoint now, std::vector<Action>& out);
+  /// The worker wants to be rid of its tickets, until Resume: one that nobody has attached to, renewed or written for
+  /// `HandoffOptions::drain_patience` ends, whatever its expiry.
+  void Drain() { drains_since_ = Listened(); }
+  void Resume() { drains_since_.reset(); }
   /// Applies one event and appends what is to be done, in order.
   void Handle(const Event& event, TimePoint now, std::vector<Action>& out);
 
@@ -108,6 +115,7 @@ class Handoff {
   ReserveAnswer AnswerOf(const Ticket& ticket) const;
   void Start(Ticket& ticket, const Attach& attach, bool recompute);
   void Renew(Ticket& ticket) const;
+  bool HoldsUpADrain(const Ticket& ticket) const;
   /// The time that others' silence is judged by.
   TimePoint Listened() const { return PlantedBug("renewal after clock") ? now_ : own_.Now(); }
   void Recover(Ticket& ticket, const Attach& attach);
@@ -182,8 +190,9 @@ class Handoff {
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;
   OwnTime own_;
-  TimePoint now_{};         ///< during a call
-  Actions* out_ = nullptr;  ///< during Handle and Cancel
+  std::optional<TimePoint> drains_since_;  ///< in own time
+  TimePoint now_{};                        ///< during a call
+  Actions* out_ = nullptr;                 ///< during Handle and Cancel
 };
 
 }  // namespace baton::decode

@@ -42,7 +42,7 @@ void Handoff::On(const Filled& event) {
     if (!lane->have[segment] && !placing) wanted.push_back(segment);
   }
   ring.StartPlacing(message.slot);
-  ticket.progress_at = Listened();
+  ticket.progress_at = ticket.wanted_at = Listened();
   if (wanted.empty()) return AnswerSlot(key, *lane, message.slot, ring.EndPlacing(message.slot), true);
   if (PlantedBug("ack early")) {
     for (uint32_t segment : wanted) {
@@ -64,7 +64,7 @@ void Handoff::On(const Scattered& event) {
   LandingRing& ring = rings_[static_cast<size_t>(lane->target_rank)];
   const SlotTurn grant = ring.EndPlacing(event.slot);
   const std::vector<uint32_t> segments = std::move(lane->placing.extract(event.slot.slot).mapped());
-  ticket.progress_at = Listened();
+  ticket.progress_at = ticket.wanted_at = Listened();
   if (!event.digest_ok) ++counters_.digest_mismatches;
   if (lane->state == LaneState::kFenced) {
     ring.ReleaseGranted(key);
@@ -106,6 +106,7 @@ void Handoff::On(const Done& event) {
                   StrCat("a lane of ", event.message.segments, " segments, here ", lane->have.size()));
   }
   lane->done = true;
+  FindTicket(key.ticket)->wanted_at = Listened();
   Advance(*FindTicket(key.ticket), key, *lane);
 }
 

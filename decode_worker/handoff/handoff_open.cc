@@ -15,6 +15,7 @@ void Handoff::On(const Opened& event) {
   const LaneKey& key = event.message.lane;
   Ticket* ticket = FindTicket(key.ticket);
   if (std::string why = WhyGone(ticket, event); !why.empty()) return Send(event.writer, LaneGone{key, std::move(why)});
+  ticket->wanted_at = Listened();
   if (key.epoch > ticket->epoch) BeginEpoch(*ticket, key.epoch);
   if (!ticket->epochs.contains(key.epoch) && !Bind(*ticket, event)) {
     ++counters_.opens_refused;

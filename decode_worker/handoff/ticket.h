@@ -90,6 +90,7 @@ struct Ticket {
   std::map<uint32_t, Epoch> epochs;
   std::optional<Attach> parked;  ///< an Attach that came before kReady
   TimePoint progress_at{};       ///< in own time: it was parked, or a slot of the current epoch came or was placed
+  TimePoint wanted_at{};         ///< in own time: its router or a writer of its said something of it
   uint64_t attach_gen = 0;
   TimePoint expires{};
   Duration lease{};                          ///< 0: it needs none

@@ -84,5 +84,49 @@ TEST(Handoff, AReservationLivesOnRenewedToo) {
   EXPECT_EQ(d.blocks.bound, 0);
 }
 
+// A Reserve without a lease has no end but its expiry, which may be hours away: a flip or a drain waits for all
+// tickets.
+TEST(Handoff, ATicketThatNobodyAsksForHoldsUpADrainForFourSeconds) {
+  HandoffDriver d;
+  d.expiry = seconds(3600);
+  for (int ticket = 1; ticket <= 5; ++ticket) d.Reserve(ticket);
+  d.lease = seconds(3600);
+  d.Reserve(6);
+  d.Listen(seconds(20));
+  EXPECT_EQ(d.state(1), TicketState::kReserved) << "nothing drains";
+  d.Bind(1, 2), d.Bind(1, 3), d.Complete(1, 3);
+  d.core.Drain();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(d.state(1), TicketState::kReserved) << i;
+    EXPECT_EQ(d.state(6), TicketState::kReserved) << i;
+    d.Do(d.MakeOpen(0, 1, 2));  // its prefill worker computes
+    d.Do(Renewed{d.Key(4), 0});
+    d.Listen(seconds(1));
+  }
+  EXPECT_EQ(d.state(1), TicketState::kGone);
+  EXPECT_EQ(d.state(6), TicketState::kGone) << "however long its lease is";
+  EXPECT_EQ(d.state(3), TicketState::kClosing) << "complete, and nobody attached";
+  EXPECT_EQ(d.state(2), TicketState::kReceiving);
+  EXPECT_EQ(d.state(4), TicketState::kReserved) << "renewed";
+  d.Do(d.MakeAttach(5, 1, 2)), d.Do(d.MakeAttach(6, 0, 4));
+  d.Listen(seconds(4));
+  EXPECT_EQ(d.state(2), TicketState::kReceiving) << "an Attach waits for it";
+  EXPECT_EQ(d.state(4), TicketState::kAttached) << "it runs, and is waited for";
+  EXPECT_EQ(d.Reserve(1).status.message(), "ticket closed: the worker drains, and nobody has asked for it for 4000 ms");
+}
+
+TEST(Handoff, AfterADrainThatWasGivenUpTicketsStandUntilTheirExpiry) {
+  HandoffDriver d;
+  d.expiry = seconds(3600);
+  d.Reserve(1);
+  d.core.Drain(), d.Listen(seconds(3));
+  d.core.Resume(), d.Listen(seconds(60));
+  EXPECT_EQ(d.state(1), TicketState::kReserved);
+  d.core.Drain(), d.Listen(seconds(3));
+  EXPECT_EQ(d.state(1), TicketState::kReserved) << "the four seconds begin with the drain";
+  d.Listen(seconds(1));
+  EXPECT_EQ(d.state(1), TicketState::kGone);
+}
+
 }  // namespace
 }  // namespace baton::decode
