@@ -120,9 +120,10 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
   void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override {
-    post_([this, order = DecodeReserve(request), grammar = GrammarOf(request), answer = std::move(answer)](
-              engine::Scheduler& scheduler, TimePoint) mutable {
-      const decode::ReserveAnswer reserved = desk_->Reserve(order, std::move(grammar));
+    post_([this, key = KeyOf(request), order = DecodeReserve(request), grammar = GrammarOf(request),
+           answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
+      const decode::ReserveAnswer reserved =
+          order.ok() ? desk_->Reserve(*order, std::move(grammar)) : decode::ReserveAnswer{key, order.status()};
       LandingWays ways = landing_->ways();
       ways.address = LandingAddress();
       answer(EncodeReserved(reserved, facts_, ways, scheduler.Load().predicted_wait));

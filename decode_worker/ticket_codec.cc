@@ -14,9 +14,12 @@ constexpr auto kDefaultExpiry = std::chrono::seconds(60);
 
 }  // namespace
 
-decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
+decode::TicketKey KeyOf(const v1::ReserveRequest& in) { return {in.key().request_id(), in.key().attempt()}; }
+
+absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in) {
+  BATON_RETURN_IF_ERROR(worker::CheckTokenBytes(in.prompt_token_ids().size()));
   decode::ReserveOrder order;
-  order.key = {in.key().request_id(), in.key().attempt()};
+  order.key = KeyOf(in);
   order.salt = in.cache_salt();
   order.prompt.resize(in.prompt_token_ids().size() / 4);
   if (!order.prompt.empty()) std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);

@@ -3,13 +3,17 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_desk.h"
 #include "proto/worker.pb.h"
 
 namespace baton::decode_worker {
 
-decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
+/// InvalidArgument with the number: bytes that are no whole token ids.
+absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in);
+/// Of the ticket that `in` asks for.
+decode::TicketKey KeyOf(const v1::ReserveRequest& in);
 /// InvalidArgument with the numbers: no prompt of this worker's model has so many tokens, or not so many were sent.
 absl::Status CheckReserve(const decode::ReserveOrder& order, int32_t max_model_len);
 /// Null: the answer has none.

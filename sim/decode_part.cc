@@ -64,7 +64,7 @@ void DecodePart::ToDesk(std::function<void()> work, bool wake) {
 
 void DecodePart::Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) {
   const decode::ReserveAnswer reserved =
-      desk_.Reserve(decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
+      desk_.Reserve(*decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
   answer(decode_worker::EncodeReserved(reserved, facts_, landing_->ways(), Duration::zero()));
 }
 

@@ -316,6 +316,11 @@ void UcxTransport::OnActive(MessageKind kind, const Head& head, std::string_view
     case kWrite: return Store(*peer, head, std::as_bytes(std::span(text)));
     case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return;
     case kLanded:
+      if (text.size() % sizeof(uint64_t) != 0) {
+        peer->failed = absl::InvalidArgumentError(
+            StrCat("numbers of writes in ", text.size(), " bytes, not a multiple of ", sizeof(uint64_t)));
+        return;
+      }
       for (size_t at = 0; at + sizeof(uint64_t) <= text.size(); at += sizeof(uint64_t)) {
         uint64_t write = 0;
         std::memcpy(&write, text.data() + at, sizeof(write));

@@ -106,6 +106,12 @@ void LinkFlow::Watched(uint64_t round, const WatchEvent& event, TimePoint now) {
                 now);
   }
   heard_ = Listened(now);
+  if (event.stray_bytes != 0) {
+    return Lost(
+        absl::DataLossError(StrCat("event ", event.sequence_number, " has ", event.keys.size() * 16 + event.stray_bytes,
+                                   " bytes of hashes, not a multiple of 16")),
+        now);
+  }
   if (event.sequence_number != next_sequence_)
     return WatchAgain(StrCat("event ", event.sequence_number, " came, expected ", next_sequence_));
   ++next_sequence_;

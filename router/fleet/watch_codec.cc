@@ -9,10 +9,10 @@
 namespace baton::router {
 namespace {
 
-std::vector<uint64_t> Keys(const std::string& hashes) {
-  std::vector<uint64_t> keys(hashes.size() / 16);
-  for (size_t i = 0; i < keys.size(); ++i) std::memcpy(&keys[i], hashes.data() + 16 * i, 8);
-  return keys;
+void TakeKeys(const std::string& hashes, WatchEvent& out) {
+  out.keys.resize(hashes.size() / 16);
+  out.stray_bytes = hashes.size() % 16;
+  for (size_t i = 0; i < out.keys.size(); ++i) std::memcpy(&out.keys[i], hashes.data() + 16 * i, 8);
 }
 
 }  // namespace
@@ -24,17 +24,17 @@ WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
   switch (in.event_case()) {
     case v1::WorkerEvent::kSnapshot:
       out.kind = WatchEvent::Kind::kSnapshot;
-      out.keys = Keys(in.snapshot().hashes());
+      TakeKeys(in.snapshot().hashes(), out);
       out.snapshot_last = in.snapshot().last();
       break;
     case v1::WorkerEvent::kStored:
       out.kind = WatchEvent::Kind::kStored;
-      out.keys = Keys(in.stored().hashes());
+      TakeKeys(in.stored().hashes(), out);
       out.digest = in.stored().digest();
       break;
     case v1::WorkerEvent::kRemoved:
       out.kind = WatchEvent::Kind::kRemoved;
-      out.keys = Keys(in.removed().hashes());
+      TakeKeys(in.removed().hashes(), out);
       out.digest = in.removed().digest();
       break;
     case v1::WorkerEvent::kState:

@@ -28,6 +28,7 @@ struct WatchEvent {
   std::string incarnation;
   uint64_t sequence_number = 0;
   std::vector<uint64_t> keys;
+  size_t stray_bytes = 0;  ///< behind the last whole hash
   bool snapshot_last = false;
   uint64_t digest = 0;
   WorkerLoad load;

@@ -289,12 +289,25 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
   EXPECT_EQ(w.landing->counters().slots, 3);
 }
 
+TEST(TicketCodec, BytesThatAreNoWholeTokenAreRefusedWithTheirNumber) {
+  v1::ReserveRequest request;
+  request.mutable_key()->set_request_id("r");
+  request.set_prompt_len(3);
+  for (const size_t bytes : {13u, 14u, 15u}) {
+    request.set_prompt_token_ids(std::string(bytes, '\1'));
+    EXPECT_EQ(DecodeReserve(request).status().message(),
+              "prompt_token_ids has " + std::to_string(bytes) + " bytes, not a multiple of 4");
+  }
+  request.set_prompt_token_ids(std::string(12, '\1'));
+  EXPECT_EQ(DecodeReserve(request)->prompt.size(), 3u);
+}
+
 // ---- what a router is told of it, byte for byte
 
 TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   v1::ReserveRequest request;
   ASSERT_TRUE(request.ParseFromString(Unhex(golden::kReserve)));
-  const decode::ReserveOrder order = DecodeReserve(request);
+  const decode::ReserveOrder order = DecodeReserve(request).value();
   EXPECT_EQ(order.key, (decode::TicketKey{"r", 3}));
   EXPECT_EQ(order.salt, "tenant");
   EXPECT_THAT(order.prompt, ElementsAre(5, 6, 1 << 20));

@@ -70,10 +70,10 @@ v1::ReserveReply Reserved(const v1::ReserveRequest& request, int tensor) {
   options.ring_slots = {4};
   decode::Handoff core(options, blocks);
   const TimePoint now{std::chrono::seconds(1)};
-  const decode::ReserveOrder order = decode_worker::DecodeReserve(request);
-  decode::ReserveAnswer answer{.key = order.key};
-  answer.status = decode_worker::CheckReserve(order, 4096);
-  if (answer.status.ok()) answer = core.Reserve(order, now);
+  const auto order = decode_worker::DecodeReserve(request);
+  decode::ReserveAnswer answer{.key = decode_worker::KeyOf(request), .status = order.status()};
+  if (order.ok()) answer.status = decode_worker::CheckReserve(*order, 4096);
+  if (answer.status.ok()) answer = core.Reserve(*order, now);
   core.CheckInvariants();
   decode_worker::DeskFacts facts{.side = Side(tensor), .piece_tokens = 32, .incarnation = "life"};
   const RankAddresses ways{tensor, facts.side.stage_layers,

@@ -146,6 +146,16 @@ TEST_F(HostileUcxPeer, AWriteLargerThanASlotIsNotAwaited) {
   ServesOthers();
 }
 
+TEST_F(HostileUcxPeer, NumbersOfWritesThatAreNotWholeAreRefused) {
+  Start();
+  UcxLiar liar(*victim_);
+  liar.Come();
+  liar.Say(kLanded, {}, std::string(13, '\1'));
+  liar.Until([&] { return side_.lost.size() == 1; });
+  EXPECT_EQ(why(), "numbers of writes in 13 bytes, not a multiple of 8");
+  ServesOthers();
+}
+
 TEST_F(HostileUcxPeer, APieceOutsideItsSlotIsStoredNowhere) {
   Start();
   UcxLiar liar(*victim_);

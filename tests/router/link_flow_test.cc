@@ -287,5 +287,17 @@ TEST(LinkFlow, ADrainingWorkerStaysShownAsDrainingWhenASnapshotIsAskedForAgain) 
   EXPECT_EQ(flow.snapshots_again(), 1u);
 }
 
+TEST(LinkFlow, HashesThatAreNotWholeEndTheSessionWithTheirNumber) {
+  LinkFlow flow = FlowIn(State::kServing);
+  WatchEvent event = Event(WatchEvent::Kind::kRemoved, 2, {3, 4});
+  event.stray_bytes = 1;
+  flow.Watched(1, event, kStart);
+  std::string why;
+  for (const LinkAction& action : flow.TakeActions()) {
+    if (const auto* end = std::get_if<EndSession>(&action)) why = std::string(end->why.message());
+  }
+  EXPECT_EQ(why, "event 2 has 33 bytes of hashes, not a multiple of 16");
+}
+
 }  // namespace
 }  // namespace baton::router

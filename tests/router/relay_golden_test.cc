@@ -6,6 +6,7 @@
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
+#include "router/fleet/watch_codec.h"
 #include "router/grpc/generate_codec.h"
 #include "tests/hex.h"
 
@@ -73,6 +74,20 @@ TEST(RelayGolden, CancelCreditAndRenewal) {
   EXPECT_EQ(Bytes(EncodeCancel(CancelAttached{"r#2", 5, 0})), golden::kCancelAttached);
   EXPECT_EQ(Bytes(EncodeCredit({"r#2", 5, 2, 256})), golden::kCredit);
   EXPECT_EQ(Bytes(EncodeRenewal({{"r", 3, 4}, 5})), golden::kRenewal);
+}
+
+TEST(WatchCodec, BytesBehindTheLastWholeHashAreCounted) {
+  v1::WorkerEvent event;
+  for (const size_t bytes : {32u, 33u, 47u}) {
+    const std::string hashes(bytes, 'h');
+    for (int kind = 0; kind < 3; ++kind) {
+      if (kind == 0) event.mutable_snapshot()->set_hashes(hashes);
+      if (kind == 1) event.mutable_stored()->set_hashes(hashes);
+      if (kind == 2) event.mutable_removed()->set_hashes(hashes);
+      EXPECT_EQ(DecodeEvent(event).keys.size(), 2u);
+      EXPECT_EQ(DecodeEvent(event).stray_bytes, bytes % 16);
+    }
+  }
 }
 
 TEST(RelayGolden, NewsOfAChoice) {

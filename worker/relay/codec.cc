@@ -9,8 +9,7 @@ namespace baton::worker {
 namespace {
 
 absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int32_t vocab_size) {
-  if (bytes.size() % 4 != 0)
-    return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes.size(), " bytes, not a multiple of 4"));
+  BATON_RETURN_IF_ERROR(CheckTokenBytes(bytes.size()));
   std::vector<int32_t> tokens(bytes.size() / 4);
   if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -68,6 +67,11 @@ v1::FinishReason EncodeFinish(engine::FinishReason reason) {
 }
 
 }  // namespace
+
+absl::Status CheckTokenBytes(size_t bytes) {
+  if (bytes % 4 == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes, " bytes, not a multiple of 4"));
+}
 
 absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
                                              engine::RequestKey key, TimePoint now) {

@@ -15,6 +15,9 @@ struct AttachLimits {
   int32_t vocab_size = 0;
 };
 
+/// InvalidArgument with the number: so many bytes are no whole token ids.
+absl::Status CheckTokenBytes(size_t bytes);
+
 /// An Attach without a ticket as an engine request; `key` and `now` are the caller's. InvalidArgument with the numbers:
 /// token bytes not a multiple of 4, ids outside the vocabulary, prompt_len against the tokens, position against both,
 /// choices that are not consecutive.
