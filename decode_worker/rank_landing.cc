@@ -16,8 +16,9 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     std::unique_ptr<RankLanding> out(new RankLanding(context));
     worker::WorkerConfig config = context.config;
     config.landing_port = config.LandingPortOf(context.rank);
-    BATON_ASSIGN_OR_RETURN(out->landing_, Landing::Create(config, context.pool, context.incarnation, context.clock,
-                                                          context.thread, *out, {}, context.kv_trust, context.rank));
+    BATON_ASSIGN_OR_RETURN(
+        out->landing_, Landing::Create(config, context.pool, context.incarnation, context.clock, context.thread, *out,
+                                       context.make, context.kv_trust, context.rank));
     LogInfo("rank {}: takes KV at {}", context.rank, out->landing_->address());
     out->TellLanding();
     return out;

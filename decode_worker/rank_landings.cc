@@ -13,7 +13,7 @@ constexpr Duration kTickEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
-RankLandings::RankLandings(Landing& own, const KvSide& side, worker::KvLines& lines, const Clock& clock,
+RankLandings::RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, const Clock& clock,
                            LandingEvents& events)
     : own_(own), lines_(lines), clock_(clock), events_(events), figures_(static_cast<size_t>(lines.ranks() - 1)) {
   addresses_ = {side.tensor_parallel_size, side.stage_layers, {}};

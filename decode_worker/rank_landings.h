@@ -12,7 +12,7 @@
 #include "decode_worker/landing.h"
 #include "kvtransfer/transports/rank_addresses.h"
 #include "worker/ranks/kv_carrier.h"
-#include "worker/ranks/kv_lines.h"
+#include "worker/ranks/rank_lines.h"
 
 namespace baton::decode_worker {
 
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankLanding(const worker:
 class RankLandings final : public LandingControl {
  public:
   /// `own`: rank 0's. `side`: of the worker. `events` hears of all other ranks' writers. All must outlive it.
-  RankLandings(Landing& own, const KvSide& side, worker::KvLines& lines, const Clock& clock, LandingEvents& events);
+  RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, const Clock& clock, LandingEvents& events);
   ~RankLandings() override { lines_.Listen(nullptr); }
 
   void Send(WriterId writer, const ToPrefill& message) override;
@@ -47,7 +47,7 @@ class RankLandings final : public LandingControl {
   void OnPeerMessage(const v1::RankNews& news);
 
   Landing& own_;
-  worker::KvLines& lines_;
+  worker::RankLines& lines_;
   const Clock& clock_;
   LandingEvents& events_;
   TimePoint ticked_{};

@@ -17,7 +17,8 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
       : rank_(context.rank),
         tell_(context.tell),
         sender_(std::move(dial), slot_bytes, context.pool,
-                LaneHello{.incarnation = context.incarnation,
+                LaneHello{.protocol = context.kv_protocol,
+                          .incarnation = context.incarnation,
                           .model_digest = context.model_digest,
                           .numerics_id = context.numerics_id,
                           .side = context.side},
@@ -110,11 +111,16 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
 
 absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::CarrierContext& context) {
   const worker::WorkerConfig& config = context.config;
+  const auto slot_bytes = static_cast<size_t>(config.landing_slot_bytes);
+  if (context.make) {
+    DialOptions dial{.host = config.host, .kinds = {"sim"}, .make = context.make, .self_test = false};
+    return std::make_unique<RankSender>(context, std::move(dial), slot_bytes);
+  }
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
                          TransportKinds(config.transport, config.require_rdma, config.kv_tls));
   DialOptions dial{config.host, std::move(kinds), config.test_kv_fault_rate, config.test_failing_transport};
   dial.trust = context.kv_trust;
-  return std::make_unique<RankSender>(context, std::move(dial), static_cast<size_t>(config.landing_slot_bytes));
+  return std::make_unique<RankSender>(context, std::move(dial), slot_bytes);
 }
 
 }  // namespace baton::prefill_worker

@@ -14,7 +14,7 @@ constexpr Duration kTickEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
-RankSenders::RankSenders(Sender& own, worker::KvLines& lines, const Clock& clock, SenderEvents& events)
+RankSenders::RankSenders(Sender& own, worker::RankLines& lines, const Clock& clock, SenderEvents& events)
     : own_(own), lines_(lines), clock_(clock), events_(events), figures_(static_cast<size_t>(lines.ranks() - 1)) {
   lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
 }

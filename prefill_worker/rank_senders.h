@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "prefill_worker/sender.h"
 #include "worker/ranks/kv_carrier.h"
-#include "worker/ranks/kv_lines.h"
+#include "worker/ranks/rank_lines.h"
 
 namespace baton::prefill_worker {
 
@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::
 class RankSenders final : public SenderControl {
  public:
   /// `own`: rank 0's. `events` hears of all other ranks' peers. All must outlive it.
-  RankSenders(Sender& own, worker::KvLines& lines, const Clock& clock, SenderEvents& events);
+  RankSenders(Sender& own, worker::RankLines& lines, const Clock& clock, SenderEvents& events);
   ~RankSenders() override { lines_.Listen(nullptr); }
 
   void Connect(prefill::PeerId peer, const std::string& addresses) override;
@@ -39,7 +39,7 @@ class RankSenders final : public SenderControl {
   void OnNews(int rank, const v1::RankNews& news);
 
   Sender& own_;
-  worker::KvLines& lines_;
+  worker::RankLines& lines_;
   const Clock& clock_;
   SenderEvents& events_;
   TimePoint ticked_{};

@@ -1,7 +1,6 @@
 #include "sim/decode_part.h"
 
 #include "decode_worker/ticket_codec.h"
-#include "sim/one_rank.h"
 #include "worker/transfer/kv_pool_view.h"
 
 namespace baton::sim {
@@ -14,18 +13,18 @@ worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
   return config;
 }
 
-decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation,
+decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvSide& side, const std::string& incarnation,
                                const std::string& numerics_id, const ProtocolVersions& kv_protocol) {
-  decode_worker::DeskFacts facts{.side = worker::SideOf(layout),
+  decode_worker::DeskFacts facts{.side = side,
                                  .piece_tokens = scenario.piece_tokens,
                                  .incarnation = incarnation,
                                  .model_digest = "m",
                                  .numerics_id = numerics_id,
                                  .kv_protocol = kv_protocol};
-  facts.handoff.ring_slots = {scenario.landing_slots};
+  facts.handoff.ring_slots.assign(static_cast<size_t>(side.ranks()), scenario.landing_slots);
   facts.handoff.max_reserved_tokens =
       scenario.max_reserved_tokens > 0 ? scenario.max_reserved_tokens : 10 * scenario.max_model_len;
-  facts.handoff.max_quarantined_slots = scenario.landing_slots;
+  facts.handoff.max_quarantined_slots = side.ranks() * scenario.landing_slots;
   facts.handoff.new_secret = [given = uint64_t{0}]() mutable { return TicketSecret{++given, ~given}; };
   return facts;
 }
@@ -36,17 +35,33 @@ DecodePart::DecodePart(WorkerNode& node, engine::SteppedEngine& engine)
     : node_(node),
       engine_(engine),
       loop_(node),
-      landing_(decode_worker::Landing::Create(
-                   LandingConfig(node.plant().scenario), worker::PoolOf(engine.memory()), node.incarnation(),
-                   node.plant().time, loop_, *this,
-                   node.MakeTransport([this](uint32_t memory, PeerNumber peer, const LandingPlace& place) {
-                     OnLanded(memory, peer, place);
-                   }))
+      side_(SideOfRole(node.plant().scenario, v1::WORKER_ROLE_DECODE, engine.memory().layout())),
+      landing_(decode_worker::Landing::Create(LandingConfig(node.plant().scenario),
+                                              PoolOfRank(engine.memory(), side_, node.plant().scenario.heads, 0),
+                                              node.incarnation(), node.plant().time, loop_, *this, TransportsOf(0))
                    .value()),
-      facts_(Facts(node.plant().scenario, engine.memory().layout(), node.incarnation(), node.numerics_id(),
-                   node.kv_protocol())),
+      ranks_(side_.ranks() == 1
+                 ? nullptr
+                 : std::make_unique<RankGroup>(node, loop_, engine.memory(), side_, decode_worker::MakeRankLanding,
+                                               [this](int rank) { return TransportsOf(rank); })),
+      landings_(ranks_ == nullptr
+                    ? nullptr
+                    : std::make_unique<decode_worker::RankLandings>(*landing_, side_, *ranks_, node.plant().time,
+                                                                    static_cast<decode_worker::LandingEvents&>(*this))),
+      facts_(Facts(node.plant().scenario, side_, node.incarnation(), node.numerics_id(), node.kv_protocol())),
       desk_(facts_, *this, loop_, node.plant().time) {
   policy_.desk = &desk_;
+}
+
+TransportMaker DecodePart::TransportsOf(int rank) {
+  return node_.MakeTransport([this, rank](uint32_t made, PeerNumber peer, const LandingPlace& place) {
+    OnLanded(FirstMemoryOf(rank) + made, peer, place);
+  });
+}
+
+void DecodePart::OnTick(engine::Scheduler&) {
+  desk_.Tick();
+  if (landings_) loop_.Post([this] { landings_->Tick(); });
 }
 
 void DecodePart::Start(worker::PostTask, worker::RelayBook* relay) {
@@ -65,7 +80,9 @@ void DecodePart::ToDesk(std::function<void()> work, bool wake) {
 void DecodePart::Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) {
   const decode::ReserveAnswer reserved =
       desk_.Reserve(*decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
-  answer(decode_worker::EncodeReserved(reserved, facts_, landing_->ways(), Duration::zero()));
+  decode_worker::LandingWays ways = landing_->ways();
+  ways.address = LandingAddress();
+  answer(decode_worker::EncodeReserved(reserved, facts_, ways, Duration::zero()));
 }
 
 void DecodePart::Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) {
@@ -79,12 +96,13 @@ void DecodePart::Cancel(const v1::CancelRequest& request, std::function<void(v1:
 void DecodePart::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
   if (node_.plant().scenario.fence == FenceKind::kReceiverWrites || node_.plant().plans()) return;
   const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
-  if (desk_.ring(0).lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
+  const decode::LandingRing& ring = desk_.ring(RankOfMemory(memory));
+  if (ring.lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
   const decode::Ticket* ticket = desk_.Find(place.lane.ticket);
   const auto epoch = ticket == nullptr ? decltype(ticket->epochs.end()){} : ticket->epochs.find(place.lane.epoch);
   const bool known = ticket != nullptr && epoch != ticket->epochs.end() && place.lane.lane < epoch->second.lanes.size();
   if (known && epoch->second.lanes[place.lane.lane].writer == writer &&
-      desk_.ring(0).Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
+      ring.Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
     return;
   }
   node_.plant().Break(StrCat(node_.name(), ": ticket ", place.lane.ticket, " epoch ", place.lane.epoch,
@@ -97,7 +115,7 @@ void DecodePart::Place(const decode_worker::ScatterOrder& order) {
     node_.plant().Break(StrCat(node_.name(), ": a pass writes blocks of ticket ", order.lane.ticket, " epoch ",
                                order.lane.epoch, ", which were given back"));
   }
-  landing_->Place(order);
+  control().Place(order);
 }
 
 std::string DecodePart::TicketsHeld() const {

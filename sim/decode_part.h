@@ -5,8 +5,10 @@
 #include <string>
 
 #include "decode_worker/landing.h"
+#include "decode_worker/rank_landings.h"
 #include "decode_worker/ticket_desk.h"
 #include "proto/worker.pb.h"
+#include "sim/rank_group.h"
 #include "sim/role_part.h"
 #include "sim/worker_node.h"
 
@@ -17,7 +19,7 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   /// Of this worker and engine, which outlive it.
   DecodePart(WorkerNode& node, engine::SteppedEngine& engine);
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
-  std::string LandingAddress() const override { return landing_->address(); }
+  std::string LandingAddress() const override { return landings_ ? landings_->address() : landing_->address(); }
   engine::RolePolicy* policy() override { return &policy_; }
   worker::TicketHost* tickets() override { return &desk_; }
   void Start(worker::PostTask, worker::RelayBook* relay) override;
@@ -26,7 +28,8 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   bool Idle() const override { return desk_.Idle(); }
   void StopThreads() override {}
   void LetGo() override { desk_.LetGo(); }
-  void OnTick(engine::Scheduler&) override { desk_.Tick(); }
+  void OnTick(engine::Scheduler&) override;
+  void LoseRank(int rank) override { ranks_->Lose(rank); }
   void OnRenewal(const v1::Renewal& renewal) override {
     desk_.Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
   }
@@ -44,14 +47,19 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
     decode_worker::TicketDesk* desk = nullptr;
   };
   // What the desk asks of the landing; that passes write only blocks which are bound is looked at here.
-  FenceKind FenceOf(WriterId writer) const override { return landing_->FenceOf(writer); }
-  void Send(WriterId writer, const ToPrefill& message) override { landing_->Send(writer, message); }
+  FenceKind FenceOf(WriterId writer) const override { return control().FenceOf(writer); }
+  void Send(WriterId writer, const ToPrefill& message) override { control().Send(writer, message); }
   void Place(const decode_worker::ScatterOrder& order) override;
-  void Cut(WriterId writer) override { landing_->Cut(writer); }
-  uint32_t MemoryOf(WriterId writer) const override { return landing_->MemoryOf(writer); }
-  void Replace(uint32_t memory) override { landing_->Replace(memory); }
-  void Drop(uint32_t memory) override { landing_->Drop(memory); }
+  void Cut(WriterId writer) override { control().Cut(writer); }
+  uint32_t MemoryOf(WriterId writer) const override { return control().MemoryOf(writer); }
+  void Replace(uint32_t memory) override { control().Replace(memory); }
+  void Drop(uint32_t memory) override { control().Drop(memory); }
+  decode_worker::LandingControl& control() const {
+    if (landings_) return *landings_;
+    return *landing_;
+  }
   std::string TicketsHeld() const;
+  TransportMaker TransportsOf(int rank);
   void OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place);
   /// `wake`: a step may be planned after it.
   void ToDesk(std::function<void()> work, bool wake = true);
@@ -80,7 +88,10 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< what was posted for it does nothing without it
   Policy policy_;
   WorkerNode::Loop loop_;
-  std::unique_ptr<decode_worker::Landing> landing_;
+  const KvSide side_;
+  std::unique_ptr<decode_worker::Landing> landing_;        ///< rank 0's
+  std::unique_ptr<RankGroup> ranks_;                       ///< the others; null: there are none
+  std::unique_ptr<decode_worker::RankLandings> landings_;  ///< of all; null: there is one
   const decode_worker::DeskFacts facts_;
   decode_worker::TicketDesk desk_;
 };

@@ -38,6 +38,7 @@ void Disturber::DisturbWorker(WorkerNode& worker) {
   }
   if (time_.Chance(s.stop / 10)) Stop(worker, Pause());
   if (time_.Chance(s.flip / 10)) Flip(worker);
+  if (s.rank_dies > 0 && worker.ranks() > 1 && time_.Chance(s.rank_dies / 10)) LoseRank(worker);
   if (s.upgrade > 0 && time_.Chance(s.upgrade / 10)) return Upgrade(worker);
   if (time_.Chance(s.die / 10)) {
     Die(worker, false);
@@ -74,6 +75,16 @@ void Disturber::Die(WorkerNode& worker, bool with_machine) {
   time_.After(after, [this, &worker] {  // operators know that somebody has to decode
     if (plant_.scenario.roles_change() && !AnotherDecodes(worker)) worker.BeginAs(v1::WORKER_ROLE_DECODE);
     worker.Start();
+  });
+}
+
+/// Who is left notices that steps do not end, or that a line broke, and ends as well.
+void Disturber::LoseRank(WorkerNode& worker) {
+  worker.LoseRank(1 + static_cast<int>(time_.Below(static_cast<uint64_t>(worker.ranks() - 1))));
+  const Duration noticed = time_.Between(milliseconds(1), milliseconds(1500));
+  LastsFor(noticed + seconds(1));
+  time_.After(noticed, [this, &worker, life = worker.life()] {
+    if (worker.alive() && worker.life() == life) Die(worker, false);
   });
 }
 

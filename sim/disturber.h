@@ -49,6 +49,7 @@ class Disturber {
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
   /// It comes back as the other release.
+  void LoseRank(WorkerNode& worker);
   void Upgrade(WorkerNode& worker);
   void ComeBack(Process& process, Duration after);
   WorkerNode& AnyWorker() { return *workers_[time_.Below(workers_.size())]; }

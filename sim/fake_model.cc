@@ -234,8 +234,9 @@ uint64_t Read(const kernels::KvPlaneView& plane, std::span<const int32_t> table,
   return value;
 }
 
-void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t layer, std::span<const int32_t> table,
-           int32_t p, uint64_t value) {
+/// `coordinate`: of the value, among all of the model's.
+void Write(const kernels::KvPlaneView& plane, KvCoordinate coordinate, std::span<const int32_t> table, uint64_t value) {
+  const auto p = static_cast<int32_t>(coordinate.token);
   char* at = Slot(plane, table, p);
   if (plane.dim == kRawDim) std::memcpy(at, &value, sizeof(value));
   for (int i = 0; plane.dim == kNumbersDim && i < kNumbersDim; ++i) {
@@ -249,7 +250,7 @@ void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t lay
   const size_t bytes = static_cast<size_t>(plane.dim) * (plane.dtype == DType::kF32 ? 4 : 2);
   const int32_t block = table[static_cast<size_t>(p / plane.tokens_per_block)];
   uint64_t& digest = plane.digests[block * plane.digest_block_stride + p % plane.tokens_per_block / kUnitTokens];
-  const uint64_t d = KvDigestVector({layer, plane_index, 0, static_cast<uint32_t>(p)}, at, bytes);
+  const uint64_t d = KvDigestVector(coordinate, at, bytes);
   digest = p % kUnitTokens == 0 ? d : digest + d;
 }
 
@@ -259,17 +260,22 @@ std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const SampleRow&)> 
   return std::make_unique<FakeOps>(std::move(on_sample), device);
 }
 
-KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens, std::optional<DType> dtype) {
+KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens, std::optional<DType> dtype, int layers) {
   const DType type = dtype.value_or(DType::kF32);
   const int dim = dtype ? kNumbersDim : kRawDim;
   const std::vector<KvPlane> planes = {{KvPlane::Name::kK, type, 1, dim}, {KvPlane::Name::kV, type, 1, dim}};
+  std::vector<int> paged(static_cast<size_t>(layers)), window(static_cast<size_t>(layers));
+  std::iota(paged.begin(), paged.end(), 0);
+  std::iota(window.begin(), window.end(), layers);
   KvLayout layout;
-  layout.groups.push_back({{0}, KvGroupKind::kPaged, 0, planes, tokens_per_block});
-  if (window_tokens > 0) layout.groups.push_back({{1}, KvGroupKind::kWindow, window_tokens, planes, tokens_per_block});
+  layout.groups.push_back({paged, KvGroupKind::kPaged, 0, planes, tokens_per_block});
+  if (window_tokens > 0)
+    layout.groups.push_back({window, KvGroupKind::kWindow, window_tokens, planes, tokens_per_block});
   return layout;
 }
 
-FakeModel::FakeModel(KvLayout layout, uint64_t numerics) : layout_(std::move(layout)), numerics_(numerics) {
+FakeModel::FakeModel(KvLayout layout, uint64_t numerics, int heads)
+    : layout_(std::move(layout)), numerics_(numerics), heads_(static_cast<uint32_t>(heads)) {
   config_.vocab_size = kFakeVocab;
   config_.max_position_embeddings = 4096;
 }
@@ -296,13 +302,20 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
       for (size_t g = 0; g < batch.groups.size(); ++g) {
         const auto table = batch.groups[g].block_tables.subspan(static_cast<size_t>(s * batch.groups[g].table_stride),
                                                                 static_cast<size_t>(batch.groups[g].table_stride));
-        const kernels::KvLayerView& layer = kv[g].layers[0];
         const uint64_t value = Mix(static_cast<uint64_t>(TokenOf(batch, row)) + numerics_, static_cast<uint64_t>(p));
-        Write(layer.k, 0, layer.layer, table, p, value);
-        Write(layer.v, 1, layer.layer, table, p, ~value);
+        for (size_t l = 0; l < kv[g].layers.size(); ++l) {
+          const kernels::KvLayerView& layer = kv[g].layers[l];
+          const uint64_t own = l == 0 ? value : Mix(value, l);
+          const auto at = [&](uint32_t plane) {
+            return KvCoordinate{layer.layer / heads_, plane, layer.layer % heads_, static_cast<uint32_t>(p)};
+          };
+          Write(layer.k, at(0), table, own);
+          Write(layer.v, at(1), table, ~own);
+        }
         const int32_t window = layout_.groups[g].window_tokens;
         for (int32_t q = window > 0 ? std::max(0, p - window + 1) : 0; q <= p; ++q) {
-          hashes[row] = Mix(hashes[row] + Read(layer.k, table, q), Read(layer.v, table, q));
+          for (const kernels::KvLayerView& layer : kv[g].layers)
+            hashes[row] = Mix(hashes[row] + Read(layer.k, table, q), Read(layer.v, table, q));
         }
       }
       ++rows_run;

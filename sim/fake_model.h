@@ -24,12 +24,15 @@ std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const kernels::Samp
 
 /// One paged group, and a sliding-window group when `window_tokens` > 0. `dtype`: entries are four numbers of that
 /// type, f32 or bf16, which hold the same values; else 8 bytes that mean nothing as numbers.
-KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0, std::optional<DType> dtype = {});
+/// `layers` in each group.
+KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0, std::optional<DType> dtype = {},
+                    int layers = 1);
 
 class FakeModel final : public Model {
  public:
-  /// `numerics`: models of different numerics write different KV.
-  explicit FakeModel(KvLayout layout, uint64_t numerics = 0);
+  /// `numerics`: models of different numerics write different KV. `heads`: so many layers of `layout` are the heads of
+  /// one layer of the model, so that ranks which share its heads out can keep theirs in one memory.
+  explicit FakeModel(KvLayout layout, uint64_t numerics = 0, int heads = 1);
   const ModelConfig& config() const override { return config_; }
   const KvLayout& kv_layout() const override { return layout_; }
   size_t weight_bytes() const override { return 0; }
@@ -48,6 +51,7 @@ class FakeModel final : public Model {
 
   KvLayout layout_;
   const uint64_t numerics_;
+  const uint32_t heads_;
   ModelConfig config_;
   std::vector<float> logits_;
 };

@@ -27,6 +27,7 @@ class HandoffNode final : public WorkerNode {
   void OnCancel(const v1::CancelRequest& request) override;
   void OnFlip(const v1::FlipRequest& request, FlipAnswered answer) override;
   std::string Holds() const override;
+  int ranks() const override { return plant_.scenario.ranks_of(role_ == v1::WORKER_ROLE_PREFILL); }
   bool changes_role() const override { return change_ != nullptr; }
   v1::WorkerRole begins_as() const override { return first_role_; }
   void BeginAs(v1::WorkerRole role) override { first_role_ = role; }
@@ -59,6 +60,9 @@ class HandoffNode final : public WorkerNode {
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) override;
   void OnLayers(const engine::StepPlan& plan) override;
   void OnTick() override;
+  void OnRankLost(int rank) override {
+    if (life_now_->role) life_now_->role->LoseRank(rank);
+  }
   void FillLoad(v1::Load& load) const override;
   int64_t OwnedBlocks(int32_t group) const override;
   std::string LandingAddress() const override;

@@ -1,7 +1,6 @@
 #include "sim/prefill_part.h"
 
 #include "prefill_worker/leg_codec.h"
-#include "sim/one_rank.h"
 #include "worker/transfer/kv_pool_view.h"
 
 namespace baton::sim {
@@ -19,17 +18,26 @@ PrefillPart::PrefillPart(WorkerNode& node, engine::SteppedEngine& engine)
     : node_(node),
       engine_(engine),
       loop_(node),
+      side_(SideOfRole(node.plant().scenario, v1::WORKER_ROLE_PREFILL, engine.memory().layout())),
       sender_({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
-              static_cast<size_t>(node.plant().scenario.slot_bytes), worker::PoolOf(engine.memory()),
+              static_cast<size_t>(node.plant().scenario.slot_bytes),
+              PoolOfRank(engine.memory(), side_, node.plant().scenario.heads, 0),
               LaneHello{.protocol = node.kv_protocol(),
                         .incarnation = node.incarnation(),
                         .model_digest = "m",
                         .numerics_id = node.numerics_id(),
-                        .side = worker::SideOf(engine.memory().layout())},
+                        .side = side_},
               node.plant().time, loop_, *this),
-      desk_({.no_room_after = std::chrono::milliseconds(node.plant().scenario.no_room_ms)},
-            worker::SideOf(engine.memory().layout()), static_cast<size_t>(node.plant().scenario.slot_bytes), sender_,
-            loop_, node.plant().time) {}
+      ranks_(side_.ranks() == 1
+                 ? nullptr
+                 : std::make_unique<RankGroup>(node, loop_, engine.memory(), side_, prefill_worker::MakeRankSender,
+                                               [this](int) { return node_.MakeTransport(); })),
+      senders_(ranks_ == nullptr
+                   ? nullptr
+                   : std::make_unique<prefill_worker::RankSenders>(sender_, *ranks_, node.plant().time,
+                                                                   static_cast<prefill_worker::SenderEvents&>(*this))),
+      desk_({.no_room_after = std::chrono::milliseconds(node.plant().scenario.no_room_ms)}, side_,
+            static_cast<size_t>(node.plant().scenario.slot_bytes), control(), loop_, node.plant().time) {}
 
 void PrefillPart::OnPush(const prefill::Event& event) {
   const auto* written = std::get_if<prefill::Written>(&event);
@@ -70,6 +78,7 @@ void PrefillPart::OnRenewal(const v1::Renewal& renewal) {
 
 /// Neither computed nor pushed any more.
 void PrefillPart::CheckCancelled(const prefill::JobKey& key) {
+  if (node_.rank_lost()) return;  // the step that would end it does not
   bool works = desk_.Computing(key);
   if (const prefill::PushJob* job = desk_.Pushed(key)) {
     for (const prefill::PushLane& lane : job->lanes) works |= lane.phase < prefill::LanePhase::kFlushing;
@@ -80,7 +89,7 @@ void PrefillPart::CheckCancelled(const prefill::JobKey& key) {
 }
 
 void PrefillPart::OnLayers(const engine::StepPlan& plan) {
-  for (const KvGroup& group : engine_.memory().layout().groups) {
+  for (const KvGroup& group : side_.layout.groups) {
     for (int layer : group.layers) {
       prefill_worker::LayerProgress progress{layer, {}};
       for (const engine::SequenceStep& step : plan.sequences) {
@@ -105,7 +114,7 @@ void PrefillPart::FillLoad(v1::HandoffLoad& load) const {
 
 void PrefillPart::OnTick(engine::Scheduler&) {
   desk_.Tick();
-  loop_.Post([this] { sender_.Tick(); });
+  loop_.Post([this] { senders_ ? senders_->Tick() : sender_.Tick(); });
 }
 
 void PrefillPart::CheckInvariants() const {

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "prefill_worker/prefill_desk.h"
+#include "prefill_worker/rank_senders.h"
 #include "prefill_worker/sender.h"
 #include "proto/worker.pb.h"
+#include "sim/rank_group.h"
 #include "sim/role_part.h"
 #include "sim/worker_node.h"
 
@@ -29,6 +31,7 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
   }
   void OnLayers(const engine::StepPlan& plan) override;
   void OnTick(engine::Scheduler&) override;
+  void LoseRank(int rank) override { ranks_->Lose(rank); }
   void OnRenewal(const v1::Renewal& renewal) override;
   void OnMeet(const v1::Meet& meet) override { desk_.Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_.OwnedBlocks(group); }
@@ -47,6 +50,10 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
     }
   };
   void OnPush(const prefill::Event& event) override;
+  prefill_worker::SenderControl& control() {
+    if (senders_) return *senders_;
+    return sender_;
+  }
   void CheckCancelled(const prefill::JobKey& key);
 
   WorkerNode& node_;
@@ -54,7 +61,10 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< what was posted for it does nothing without it
   Policy policy_;
   WorkerNode::Loop loop_;
-  prefill_worker::Sender sender_;
+  const KvSide side_;
+  prefill_worker::Sender sender_;                         ///< rank 0's
+  std::unique_ptr<RankGroup> ranks_;                      ///< the others; null: there are none
+  std::unique_ptr<prefill_worker::RankSenders> senders_;  ///< of all; null: there is one
   prefill_worker::PrefillDesk desk_;
 };
 

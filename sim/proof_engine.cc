@@ -22,7 +22,8 @@ engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int 
   engine::SteppedEngineOptions options;
   std::optional<DType> dtype;
   if (scenario.odd_dtype) dtype = odd ? DType::kBF16 : DType::kF32;
-  options.layout = engine::FakeLayout(tokens_per_block, scenario.window, dtype);
+  options.layout = engine::FakeLayout(tokens_per_block, scenario.window, dtype, scenario.layers * scenario.heads);
+  options.heads = scenario.heads;
   options.numerics = odd ? 1000 : 0;
   options.num_blocks.assign(options.layout.groups.size(), blocks);
   options.scheduler.max_model_len = scenario.max_model_len;

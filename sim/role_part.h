@@ -11,6 +11,8 @@ class RolePart : public worker::Role {
  public:
   /// A step has written the KV of all layers.
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
+  /// The process of this rank, which is not 0, is gone.
+  virtual void LoseRank(int) {}
   /// What it holds of handoffs; empty: nothing.
   virtual std::string Holds() const = 0;
   /// After every turn; dies when its books do not agree.

@@ -221,6 +221,19 @@ void DrawUpgrades(ClusterScenario& s, Dice& dice) {
   s.flip /= 2;
 }
 
+/// Ranks that carry their own KV, cut alike on both sides or not.
+void DrawRanks(ClusterScenario& s, Dice& dice) {
+  s.heads = 2;
+  s.slot_bytes *= s.heads;  // a segment has all heads of its lane
+  s.layers = 2;
+  s.stage_cut = dice.Pick(0, 2);
+  s.prefill_tensor = dice.Pick(1, 2), s.prefill_stages = dice.Pick(1, 2);
+  s.decode_tensor = dice.Pick(1, 2), s.decode_stages = dice.Pick(1, 2);
+  if (s.ranks_of(true) == 1 && s.ranks_of(false) == 1) s.prefill_tensor = s.decode_stages = 2;
+  s.landing_slots = std::max(s.landing_slots, 16);  // of a ring; a ticket's lanes to one rank take at most half
+  if (!s.faultless() && s.one_fault == OneFault::kNone && dice.OneOf(2)) s.rank_dies = dice.Rate(0.3);
+}
+
 ClusterScenario Unchanged(uint64_t seed);
 
 }  // namespace
@@ -228,8 +241,10 @@ ClusterScenario Unchanged(uint64_t seed);
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   ClusterScenario s = Unchanged(seed);
   Dice dice(~seed);
-  if (seed >= kSeedsOfChange) DrawChange(s, dice);
-  if (seed >= kSeedsOfUpgrades) DrawUpgrades(s, dice);
+  const bool has_ranks = seed >= kSeedsOfRanks;
+  if (seed >= kSeedsOfChange && (!has_ranks || seed >= kSeedsOfRanksThatChange)) DrawChange(s, dice);
+  if (seed >= kSeedsOfUpgrades && !has_ranks) DrawUpgrades(s, dice);
+  if (has_ranks) DrawRanks(s, dice);
   return s;
 }
 
@@ -321,6 +336,11 @@ std::string ClusterScenario::Text() const {
             {"patience ms", flip_patience_ms},
             {"upgrade", upgrade},
             {"canaries", canaries ? 1 : 0},
+            {"more tensor ranks to prefill", prefill_tensor - 1},
+            {"more stages", prefill_stages - 1},
+            {"more tensor ranks to decode", decode_tensor - 1},
+            {"more stages", decode_stages - 1},
+            {"ranks die", rank_dies},
             {"router stop", router_stop},
             {"router die", router_die},
             {"router vanish", router_vanish},

@@ -16,6 +16,12 @@ inline constexpr uint64_t kSeedsOfChange = 2'000'000;
 /// And from here on, as often as that, to another release; and workers are proven by canaries.
 inline constexpr uint64_t kSeedsOfUpgrades = 4'000'000;
 
+/// Of seeds from here on workers have several ranks, which carry their own KV and may die one by one; all else is as
+/// in smaller seeds without change.
+inline constexpr uint64_t kSeedsOfRanks = 6'000'000;
+/// And from here on those workers change their roles.
+inline constexpr uint64_t kSeedsOfRanksThatChange = 7'000'000;
+
 /// How often each message is harmed.
 struct MessageFaults {
   double drop = 0, duplicate = 0, delay = 0, reorder = 0, truncate = 0, corrupt = 0;
@@ -44,6 +50,10 @@ struct ClusterScenario {
   int prefill_blocks = 64, decode_blocks = 64;  ///< of a worker's pool
   int landing_slots = 4, chunk = 48, longest = 120, most_tokens = 24;
   int slot_bytes = 2048, piece_tokens = 32, max_model_len = 200;
+  // How workers cut their KV over ranks: heads of `heads`, and layers in one or two stages.
+  int heads = 1, layers = 1;  ///< layers of each group
+  int prefill_tensor = 1, prefill_stages = 1, decode_tensor = 1, decode_stages = 1;
+  int stage_cut = 0;                          ///< where the second stage begins
   int64_t max_reserved_tokens = 0;            ///< of a decode worker's tickets; 0: ten longest sequences
   FenceKind fence = FenceKind::kForcedClose;  ///< who writes landing memory, and what ends that
   int local_prefill_tokens = 0;               ///< -1: as the router measures
@@ -70,6 +80,7 @@ struct ClusterScenario {
   int flip_patience_ms = 0;  ///< for what runs there to end; 0: as long as it takes
   double upgrade = 0;        ///< its process ends and comes back as one of the other release
   bool canaries = false;     ///< a worker takes requests when one has gone through it
+  double rank_dies = 0;      ///< one of its ranks but rank 0; the others follow within 1.5 s
   double router_stop = 0, router_die = 0, router_vanish = 0;
   int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
   double leave = 0;         ///< share of clients that leave
@@ -77,7 +88,7 @@ struct ClusterScenario {
   int fault_at_ms = 0;  ///< of that
   bool calm = false;    ///< it does not happen: to see what would have been
   bool faultless() const {
-    return lanes.sum() + late + slot_damage + die + vanish + stop + cut + part + router_stop + router_die +
+    return lanes.sum() + late + slot_damage + die + rank_dies + vanish + stop + cut + part + router_stop + router_die +
                    router_vanish + leave + timeout_ms ==
                0 &&
            one_fault == OneFault::kNone;
@@ -88,6 +99,9 @@ struct ClusterScenario {
   static ClusterScenario FromSeed(uint64_t seed);
   /// Workers change their roles: who asks one may find it with another.
   bool roles_change() const { return flip > 0 || one_fault == OneFault::kFlip; }
+  int ranks_of(bool prefills) const {
+    return prefills ? prefill_tensor * prefill_stages : decode_tensor * decode_stages;
+  }
   bool one_numerics() const { return odd_prefills + odd_decodes == 0; }
   /// A whole step, at most.
   double StepSeconds() const { return 2e-6 * (step_us + 2.0 * chunk * us_per_token); }

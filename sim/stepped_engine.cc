@@ -32,7 +32,7 @@ std::string Answer::Text() const {
 }
 
 SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy)
-    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics)),
+    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics, options.heads)),
       fake_ops_(MakeFakeOps({}, options.later ? fake_.get() : nullptr)) {
   Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
 }

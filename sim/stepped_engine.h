@@ -40,6 +40,7 @@ struct SteppedEngineOptions {
   bool ahead = false;                     ///< a step is planned while the one before it runs, where that can be
   bool later = false;                     ///< the fake model's tokens are drawn by a device (MakeFakeOps)
   uint64_t numerics = 0;                  ///< of the fake model
+  int heads = 1;                          ///< of the fake model: so many of the layout's layers are one of its layers
   std::shared_ptr<GrammarPool> grammars;  ///< whoever drives it has its work done (Turn)
 };
 

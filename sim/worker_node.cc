@@ -130,6 +130,7 @@ void WorkerNode::GrammarTurn() {
 
 void WorkerNode::Step() {
   step_posted_ = false;
+  if (rank_lost_) return;
   drawn_at_ = time_.Now();
   engine::Scheduler& scheduler = engine_->scheduler();
   const auto held = std::make_shared<HeldPlan>(engine_->grammars(), scheduler.PlanStep(time_.Now()));
@@ -151,11 +152,13 @@ void WorkerNode::Run(std::shared_ptr<engine::StepPlan> plan) {
   const Duration whole = plant_.engines.Takes(*plan);
   busy_ += whole;
   Post(whole / 2, [this, plan, result] {
+    if (rank_lost_) return;
     *result = plant_.engines.Compute(*engine_, role(), *plan);
     OnLayers(*plan);
     WakeGrammars();
   });
   Post(whole, [this, plan, result] {
+    if (rank_lost_) return;
     executing_ = false;
     drawn_at_ = time_.Now();
     TakeOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);

@@ -93,6 +93,16 @@ class WorkerNode : public Process {
     answer(absl::FailedPreconditionError("this worker's role is `both`: it has no other"));
   }
 
+  /// Ranks of its role; 1: it has no others.
+  virtual int ranks() const { return 1; }
+  /// One but rank 0 dies: no step ends any more. The others live until they notice.
+  void LoseRank(int rank) {
+    rank_lost_ = true;
+    OnRankLost(rank);
+  }
+
+  bool rank_lost() const { return rank_lost_; }
+
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
 
@@ -151,11 +161,13 @@ class WorkerNode : public Process {
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
   virtual void OnTick() = 0;
+  virtual void OnRankLost(int) {}
   virtual void FillLoad(v1::Load& load) const { (void)load; }
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual std::string LandingAddress() const { return {}; }
   void OnDeath() override {
     changes_ = 0;
+    rank_lost_ = false;
     kv_protocol_ = next_kv_protocol_;
     quiet_ = nullptr;
     engine_ = nullptr;
@@ -190,6 +202,7 @@ class WorkerNode : public Process {
   TimePoint loaded_at_{};
   int ticks_ = 0;
   int changes_ = 0;  ///< of its role, in this life
+  bool rank_lost_ = false;
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false, grammars_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
   // Of plans:

@@ -149,6 +149,35 @@ TEST(ClusterSim, NoSeedOfUpgradesBreaksAPromise) {
   for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
 }
 
+/// Workers of several ranks, whose KV goes from rank to rank; some lose one of them. `change`: of their roles, too.
+void CheckRanks(uint64_t seeds_of, const char* how_many, bool change) {
+  SetLogLevel("error");
+  int64_t deaths = 0, flips = 0, prefills = 0, completed = 0, asked = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number(how_many, 100);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(seeds_of + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seeds_of + seed
+                           << " cluster_sim_test";
+    const Cluster& cluster = checked.cluster();
+    deaths += cluster.deaths(), flips += cluster.flips_done(), prefills += cluster.wires().prefills;
+    completed += cluster.completed(), asked += scenario.requests;
+  }
+  std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << flips
+            << " changes of roles, " << prefills << " prefill legs\n";
+  EXPECT_GT(completed * 10, asked * 6) << "else little was seen";
+  for (int64_t often : {deaths, prefills}) EXPECT_GT(often, 20) << "else little was seen";
+  EXPECT_EQ(flips > 20, change);
+}
+
+TEST(ClusterSim, NoSeedOfRanksBreaksAPromise) { CheckRanks(kSeedsOfRanks, "CLUSTER_SIM_RANK_SEEDS", false); }
+
+TEST(ClusterSim, NoSeedOfRanksThatChangeTheirRolesBreaksAPromise) {
+  CheckRanks(kSeedsOfRanksThatChange, "CLUSTER_SIM_RANK_CHANGE_SEEDS", true);
+}
+
 /// Answers come to where no token is allowed, at their first token or later, and all else happens.
 TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   SetLogLevel("error");
@@ -212,6 +241,26 @@ TEST_P(PlantedBugsOfChange, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfChange,
                          ::testing::Values(BugToFind{"the role goes while its legs run", 2},
                                            BugToFind{"a changed worker is released before it is seen", 171}),
+                         [](const auto& info) { return TestNameOf(info.param.name); });
+
+/// The same bugs where each rank carries its own KV.
+class PlantedBugsOfRanks : public ::testing::TestWithParam<BugToFind> {};
+
+TEST_P(PlantedBugsOfRanks, IsFound) {
+  SetLogLevel("error");
+  const auto run = [](uint64_t seed) {
+    return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfRanksThatChange + seed)).Run();
+  };
+  const std::optional<uint64_t> at =
+      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, run);
+  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
+  TellWhoNoticed(GetParam(), *at);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfRanks,
+                         ::testing::Values(BugToFind{"ignore bitmap", 0}, BugToFind{"ack early", 0},
+                                           BugToFind{"the role goes while its legs run", 4},
+                                           BugToFind{"sources that were left are let go", 47}),
                          [](const auto& info) { return TestNameOf(info.param.name); });
 
 class PlantedBugs : public ::testing::TestWithParam<BugToFind> {};

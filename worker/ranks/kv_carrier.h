@@ -12,9 +12,11 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/protocol_versions.h"
 #include "common/trust/peer_trust.h"
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/slot_passes.h"
+#include "kvtransfer/transports/transports.h"
 #include "worker/ranks/kv_lines.h"
 #include "worker/transfer/transfer_loop.h"
 #include "worker/transfer/transfer_thread.h"
@@ -42,6 +44,8 @@ struct CarrierContext {
   std::function<void(const v1::RankNews& news)> tell;  ///< on the transfer thread
   trust::PeerTrust kv_trust = {};                      ///< of the cluster
   bool takes_kv = false;                               ///< decode; else it sends
+  ProtocolVersions kv_protocol = KvProtocol();         ///< of the worker
+  TransportMaker make = {};                            ///< of simulators: makes every transport, of any kind
 };
 using CarrierFactory = std::function<absl::StatusOr<std::unique_ptr<KvCarrier>>(const CarrierContext&)>;
 

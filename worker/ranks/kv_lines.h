@@ -15,11 +15,7 @@
 #include "common/clock.h"
 #include "common/trust/peer_trust.h"
 #include "kvtransfer/transport.h"
-
-namespace baton::v1 {
-class RankNews;
-class RankOrder;
-}  // namespace baton::v1
+#include "worker/ranks/rank_lines.h"
 
 namespace baton::worker {
 
@@ -30,25 +26,21 @@ struct KvInvitation {
 };
 
 /// Rank 0's ends. One thread at a time: the one that waits for the ranks, then the transfer thread.
-class KvLines final : private TransportEvents {
+class KvLines final : public RankLines, private TransportEvents {
  public:
-  using OnNews = std::function<void(int rank, const v1::RankNews& news)>;
-
   /// Listens on `host`, any port, for ranks 1 … ranks - 1, which prove `trust`. Unavailable: it cannot.
   static absl::StatusOr<std::unique_ptr<KvLines>> Open(const std::string& host, int ranks, trust::PeerTrust trust);
   const KvInvitation& invitation() const { return invitation_; }
-  int ranks() const { return static_cast<int>(peers_.size()); }
+  int ranks() const override { return static_cast<int>(peers_.size()); }
   /// That have come and are there.
   int seated() const { return static_cast<int>(ranks_.size()); }
 
-  /// Who hears the ranks from now on. It must outlive the lines, or hear nothing more before it goes (null).
-  void Listen(OnNews on_news) { on_news_ = std::move(on_news); }
+  void Listen(OnNews on_news) override { on_news_ = std::move(on_news); }
   /// Moves things until `done` says so. DeadlineExceeded, Unavailable: not within `patience`, or a rank was lost.
   absl::Status Await(const std::function<bool()>& done, Duration patience, std::string_view what);
   /// Await that all ranks have come, tell them to begin (anew), and await what comes of it: the first rank's error.
   absl::Status Begin(const std::string& incarnation, const std::string& numerics_id, bool takes_kv, Duration patience);
-  /// Dropped when the rank was lost.
-  void Send(int rank, const v1::RankOrder& order);
+  void Send(int rank, const v1::RankOrder& order) override;
   Transport& transport() { return *transport_; }
 
  private:
