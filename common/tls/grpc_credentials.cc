@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <utility>
 
 #include "common/errno_text.h"
 #include "common/log.h"
@@ -55,26 +56,39 @@ std::mutex log_mutex;
 Refusals* log_to = nullptr;
 std::string log_port = "grpc";  // the one that this process serves
 
+// OpenSSL's words of the handshake that broke last on this thread, which may be one that we began.
+thread_local std::string broken;
+
+/// `text`: of gRPC, of a connection that it had accepted and that came to nothing. What the Verifier refused it has
+/// counted.
+void NoteBroken(std::string_view text, const std::string& openssl) {
+  const auto says = [](std::string_view all, std::string_view words) { return all.find(words) != all.npos; };
+  if (says(text, "Custom verification check failed") || says(text, "hutdown")) return;
+  Refusal why = Refusal::kHandshake;
+  std::string_view message = says(text, "imed out") ? "no TLS handshake in time" : "it left during the TLS handshake";
+  if (says(text, "TSI_")) {
+    const bool plain = says(openssl, "wrong version number") || says(openssl, "http request");
+    const bool none = says(openssl, "peer did not return a certificate");
+    why = plain ? Refusal::kPlaintext : none ? Refusal::kNoCertificate : Refusal::kHandshake;
+    message = plain             ? "plain text came to a TLS port"
+              : none            ? "it shows no certificate (--tls-cert, --tls-key)"
+              : openssl.empty() ? text
+                                : std::string_view(openssl);
+  }
+  std::lock_guard lock(log_mutex);
+  if (log_to != nullptr) log_to->Note(log_port, why, "", message);
+}
+
 void TakeGrpcLog(gpr_log_func_args* line) {
   const std::string_view text(line->message);
   // gRPC looks for a certificate by the name that a client sends, which of its own clients is the address that they
   // dialled. A port here has one certificate, and who dials judges it (CheckPeer): nothing is wrong, whatever he sends.
   if (text.starts_with("No match found for server name")) return;
   if (text.starts_with("Handshake failed")) {
-    const bool plain = text.find("wrong version number") != text.npos || text.find("http request") != text.npos;
-    const bool none = text.find("peer did not return a certificate") != text.npos;
-    std::lock_guard lock(log_mutex);
-    if (log_to == nullptr) return;
-    log_to->Note(log_port,
-                 plain  ? Refusal::kPlaintext
-                 : none ? Refusal::kNoCertificate
-                        : Refusal::kHandshake,
-                 "",
-                 plain  ? "plain text came to a TLS port"
-                 : none ? "it shows no certificate (--tls-cert, --tls-key)"
-                        : text);
+    broken = text;
     return;
   }
+  if (text.starts_with("Handshaking failed")) return NoteBroken(text, std::exchange(broken, ""));
   if (line->severity == GPR_LOG_SEVERITY_ERROR) LogError("gRPC: {}", text);
 }
 
@@ -150,6 +164,7 @@ GrpcTls::GrpcTls(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {
   std::lock_guard lock(log_mutex);
   log_to = &shared_->refusals;
   gpr_set_log_function(TakeGrpcLog);
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);  // that a handshake came to nothing it says there
 }
 
 GrpcTls::~GrpcTls() {

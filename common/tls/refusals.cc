@@ -30,4 +30,10 @@ std::vector<Refusals::Count> Refusals::Counts() const {
   return out;
 }
 
+int64_t Refusals::total() const {
+  int64_t all = 0;
+  for (const Count& count : Counts()) all += count.connections;
+  return all;
+}
+
 }  // namespace baton::tls

@@ -30,6 +30,8 @@ class Refusals {
   };
   /// Every reason of every port that has refused somebody.
   std::vector<Count> Counts() const;
+  /// Of all ports and reasons.
+  int64_t total() const;
 
  private:
   mutable std::mutex mutex_;  // guards what follows

@@ -10,12 +10,13 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import greeting
 from harness import Cluster
 from test_nodes import TP, Group
-from test_tls import Certs, port_of, router, worker
+from test_tls import Certs, ask, port_of, router, worker
 
 CLOSED_WITHIN = 120  # seconds: for machines ten times slower; a handshake has 2 to 10
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -301,7 +302,7 @@ class AllPorts(Attacked):
             self.few_lines(p, d, r)
 
     def counted(self, front):
-        for counter, port, least in [("tls", "http", 9), ("tls", "grpc", 3), ("tls", "admin", 9), ("worker", "landing", 9)]:
+        for counter, port, least in [("tls", "http", 9), ("tls", "grpc", 9), ("tls", "admin", 9), ("worker", "worker", 9), ("worker", "landing", 9)]:
             def count(counter=counter, port=port):
                 found = re.findall(rf'^baton_{counter}_refused_total{{[^}}]*port="{port}"[^}}]*}} (\S+)$', front.get("/metrics").body, re.M)
                 return sum(float(value) for value in found)
@@ -314,6 +315,94 @@ class AllPorts(Attacked):
             self.assertTrue(lines, "somebody is told")
             self.assertLess(len(lines), 100)
             self.assertFalse([line for line in lines if len(line) > 1000], "no line is long")
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+
+
+class GrpcPorts(Attacked):
+    """Handshakes that come to nothing at the ports where gRPC makes them. Each is counted by its reason and as a try in vain, and there is a line."""
+
+    def dial(self, port, source):
+        return socket.create_connection((port.host, port.number), timeout=CLOSED_WITHIN, source_address=(source, 0))
+
+    def kinds(self, certs, forged, others):
+        def truncated(port, s):
+            s.sendall(stalls(hello(port.ours(forged.context()))))
+            s.shutdown(socket.SHUT_WR)
+
+        def leaves_at_once(port, s):
+            s.sendall(stalls(hello(port.ours(forged.context()))))
+            s.close()
+
+        def shows(context):
+            def act(port, s):
+                with contextlib.suppress(OSError), port.ours(context()).wrap_socket(s, server_hostname="localhost") as t:
+                    t.sendall(PREFACE)
+                    while t.recv(4096):
+                        pass
+            return act
+
+        def of_others():
+            context = forged.context()
+            context.load_cert_chain(others.dir / "client.crt", others.dir / "client.key")
+            return context
+
+        over = forged.valid("20010101000000Z", "20020101000000Z")
+        return [("plaintext", lambda port, s: s.sendall(PREFACE)), ("handshake", truncated), ("handshake", leaves_at_once),
+                ("no-certificate", shows(forged.context)), ("expired", shows(lambda: forged.context(over))), ("unknown-ca", shows(of_others))]
+
+    def one(self, port, source, act):
+        with contextlib.suppress(OSError), self.dial(port, source) as s:
+            act(port, s)
+            if s.fileno() >= 0:
+                until_closed(s)
+
+    def test_each_that_breaks_is_counted_and_is_a_try_in_vain(self):
+        with Certs() as certs, Certs() as others, contextlib.ExitStack() as stack:
+            forged = Forged(certs)
+            stack.callback(forged.close)
+            w = stack.enter_context(worker(*certs.flags()))
+            r = stack.enter_context(router(port_of(w), *certs.flags(), "--tls-client-ca", certs.ca, "--read-timeout-ms", 5000))
+            front = Front(r, forged.context(certs.dir / "client.crt"))
+
+            def count(series):
+                return sum(float(line.rsplit(" ", 1)[1]) for line in front.get("/metrics").body.splitlines() if re.match(series, line))
+
+            ports = [(Port("grpc", front.grpc, "h2"), r, lambda why: count(rf'baton_tls_refused_total{{.*port="grpc".*reason="{why}"')),
+                     (Port("worker", port_of(w), "h2"), w, lambda why: count(r'baton_worker_refused_total{.*port="worker"'))]
+            front.wait_until(lambda: ask(front).status == 200, "it serves")
+            silent = []
+            for at, (port, process, counted) in enumerate(ports):
+                s = stack.enter_context(self.dial(port, "127.0.0.2"))
+                s.sendall(stalls(hello(port.ours(forged.context()))))
+                silent.append(s)
+                for n, (why, act) in enumerate(self.kinds(certs, forged, others)):
+                    with self.subTest(port=port.name, why=why, n=n):
+                        source, before = f"127.0.0.{10 + 10 * at + n}", counted(why)
+                        for _ in range(3):
+                            self.one(port, source, act)
+                        front.wait_until(lambda c=counted, y=why, b=before: c(y) >= b + 3, f"{why} is counted at {port.name}, not {counted(why) - before}")
+                        self.until_logged(process, f"TLS: {port.name} port: a connection refused ({why})", 1, lambda p=port, f=source, a=act: self.one(p, f, a))
+                        self.until_logged(process, f"{port.name} port: a connection of {source} is refused (vain-tries-per-address)", 0,
+                                          lambda p=port, f=source, a=act: self.one(p, f, a))
+            for s in silent:
+                self.nothing_told(until_closed(s))
+            self.assertEqual(ask(front).status, 200)
+            for port, process, _ in ports:
+                with self.dial(port, "127.0.0.3") as s:
+                    with port.ours(forged.context(certs.dir / "client.crt")).wrap_socket(s, server_hostname="localhost") as t:
+                        t.sendall(PREFACE)
+                        self.assertTrue(t.recv(100), "who shows a certificate is let in")
+                self.assertLess(process.log.read_text().count(" refused ("), 150, "few lines")
+
+    def until_logged(self, process, line, pause_s, again):
+        """Tries `again` until there is the line; there is one a second at most for connections whose address gRPC does not say."""
+        deadline = time.monotonic() + CLOSED_WITHIN
+        while line not in process.log.read_text():
+            self.assertLess(time.monotonic(), deadline, line)
+            again()
+            time.sleep(pause_s)
 
 
 class RankMesh(Attacked):

@@ -203,7 +203,7 @@ class WorkerServer::Parts {
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
         engine->Tick();
         if (clock_.Now() >= report) {
-          engine->SetCallsRefused(sessions_.refused() + connections_refused_);
+          engine->SetCallsRefused(sessions_.refused() + connections_refused_ + refusals_.total());
           engine->ReportLoad();
           report = clock_.Now() + kLoadInterval;
         }
