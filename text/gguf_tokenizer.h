@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/gguf.h"
 
 namespace baton {
+
+class GgufFile;
 
 /// Views point into the GgufFile, which must outlive this.
 struct GgufTokenizerMetadata {

@@ -4,9 +4,11 @@
 #include <filesystem>
 
 #include "common/check.h"
+#include "common/gguf.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "text/detokenizer.h"
+#include "text/gguf_tokenizer.h"
 #include "text/rust_call.h"
 
 namespace baton {

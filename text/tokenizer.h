@@ -14,11 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "text/gguf_tokenizer.h"
 
 struct bt_tokenizer;
 
 namespace baton {
+
+struct GgufTokenizerMetadata;
 
 /// How a tokenizer's token bytes become text.
 enum class TextAssembly : uint8_t {

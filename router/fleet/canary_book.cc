@@ -126,4 +126,6 @@ void CanaryBook::Failed(Worker& worker, const Canary& canary, const std::string&
   Show(worker, StrCat("its canary failed, through ", Through(canary), ": ", why), worker.due);
 }
 
+std::vector<CanaryAction> CanaryBook::TakeActions() { return std::exchange(actions_, {}); }
+
 }  // namespace baton::router

@@ -66,7 +66,7 @@ class CanaryBook {
   /// The slot is another's from now on.
   void Forget(int32_t slot) { workers_.erase(slot); }
 
-  std::vector<CanaryAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<CanaryAction> TakeActions();
   bool proven(int32_t slot) const;
   size_t running() const { return canaries_.size(); }
 

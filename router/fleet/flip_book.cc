@@ -137,4 +137,6 @@ void FlipBook::End(int32_t slot, Flip& flip, FlipStage stage, std::string why, T
   actions_.emplace_back(ShowFlip{slot, flip.view});
 }
 
+std::vector<FlipAction> FlipBook::TakeActions() { return std::exchange(actions_, {}); }
+
 }  // namespace baton::router

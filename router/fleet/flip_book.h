@@ -92,7 +92,7 @@ class FlipBook {
   /// The slot is another's from now on.
   void Forget(int32_t slot) { flips_.erase(slot); }
 
-  std::vector<FlipAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<FlipAction> TakeActions();
   bool changes(int32_t slot) const;
   /// That change now.
   std::vector<int32_t> slots() const;

@@ -205,4 +205,6 @@ void LinkFlow::Stop(const absl::Status& why) {
   state_ = State::kStopped;
 }
 
+std::vector<LinkAction> LinkFlow::TakeActions() { return std::exchange(actions_, {}); }
+
 }  // namespace baton::router

@@ -106,7 +106,7 @@ class LinkFlow {
   /// `why` is what who waits is told. CANCELLED: this router stops.
   void Stop(const absl::Status& why);
 
-  std::vector<LinkAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<LinkAction> TakeActions();
 
   State state() const { return state_; }
   uint64_t session() const { return session_; }  ///< 0: none

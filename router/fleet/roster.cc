@@ -99,4 +99,6 @@ Roster::State Roster::state(int32_t slot) const {
   return static_cast<size_t>(slot) < places_.size() ? places_[static_cast<size_t>(slot)].state : State::kFree;
 }
 
+std::vector<RosterAction> Roster::TakeActions() { return std::exchange(actions_, {}); }
+
 }  // namespace baton::router

@@ -71,7 +71,7 @@ class Roster {
   void Drain(int32_t slot, const char* why = nullptr);
   void Resume(int32_t slot);
 
-  std::vector<RosterAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<RosterAction> TakeActions();
   /// Somebody is gone and still has a slot.
   bool waits() const;
   State state(int32_t slot) const;

@@ -406,4 +406,12 @@ void RequestFlow::Arm(TimePoint now) {
   if (at) actions_.emplace_back(ArmTimer{*at});
 }
 
+std::vector<FlowAction> RequestFlow::TakeActions() { return std::exchange(actions_, {}); }
+
+bool RequestFlow::TakeActions(std::vector<FlowAction>& out) {
+  out.clear();
+  out.swap(actions_);
+  return !out.empty();
+}
+
 }  // namespace baton::router

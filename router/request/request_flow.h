@@ -133,13 +133,9 @@ class RequestFlow {
   /// The client took `tokens` of this choice; makes room for more.
   void Consumed(uint32_t index, uint32_t tokens);
 
-  std::vector<FlowAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<FlowAction> TakeActions();
   /// The same into `out`, whose memory is used again. False: there is none.
-  bool TakeActions(std::vector<FlowAction>& out) {
-    out.clear();
-    out.swap(actions_);
-    return !out.empty();
-  }
+  bool TakeActions(std::vector<FlowAction>& out);
 
   /// An answer with this key is of the attempt, and of the prefill leg, of now.
   bool IsCurrent(const LegKey& key) const;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/fake_model.h"
+#include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace baton::engine {
