@@ -32,8 +32,10 @@ void MoveTo(int fd, int wanted) {
 
 // `step_us`: 0: each sequence as fast as credit allows; else one step of all sequences at this pace.
 void RunWorker(int step_us) {
-  router::FakeWorker worker(
-      {.max_model_len = 1 << 20, .step_every = std::chrono::microseconds(step_us), .vocab_size = 1 << 20});
+  router::FakeWorker worker({.max_model_len = 1 << 20,
+                             .step_every = std::chrono::microseconds(step_us),
+                             .load_every = std::chrono::milliseconds(100),  // as a worker does
+                             .vocab_size = 1 << 20});
   worker.Stored({1, 2, 3});  // an index that is not empty is asked
   const int port = worker.port();
   BATON_CHECK(write(kAnswers, &port, sizeof port) == sizeof port);

@@ -93,8 +93,12 @@ class FakeWorker::Service final : public v1::Worker::Service {
     for (uint64_t k : stored) AppendKey(*snapshot.mutable_snapshot()->mutable_hashes(), k);
     std::deque<v1::WorkerEvent> queue{snapshot, state};
     size_t seen = events.size();
+    TimePoint report = std::chrono::steady_clock::now();
     while (!killed && !context->IsCancelled() && round == watches) {
-      if (queue.empty()) queue.push_back(LoadEvent());
+      if (const TimePoint now = std::chrono::steady_clock::now(); queue.empty() && now >= report) {
+        queue.push_back(LoadEvent());
+        report = now + options.load_every;
+      }
       for (; !queue.empty(); queue.pop_front()) {
         if (skip) ++sequence, skip = false;
         queue.front().set_sequence_number(++sequence);
