@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/gguf.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
