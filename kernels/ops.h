@@ -72,11 +72,26 @@ struct OpsTraits {
   int column_multiple = 1;     ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
   int fused_rows = 0;          ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
   bool packed_rows = false;    ///< EmbeddingOfPacked works: a tied head is the embedding table as well
+  int64_t work_bytes = 0;  ///< of a device: what work that can be cut into launches takes at a time (device_rooms.h)
 };
 
 /// Of a device with memory of its own.
 struct DeviceMemory {
   int64_t free_bytes = 0, total_bytes = 0;
+};
+
+/// What steps take of a device's memory beside weights, activations and KV, in bytes by kind (device_rooms.h).
+struct DeviceRooms {
+  int64_t inputs = 0;    ///< of a step: tokens, block tables, attention's work lists
+  int64_t partials = 0;  ///< partial results of attention
+  int64_t rotary = 0;    ///< tables of angles
+  int64_t sampling = 0;  ///< with the tokens that are drawn
+  int64_t codes = 0;     ///< of layers in codes (CodeRooms)
+  int64_t scales = 0;    ///< of KV in e4m3
+  int64_t sums = 0;      ///< over ranks
+  int64_t handoff = 0;   ///< lists of the KV that moves
+  int64_t Total() const { return inputs + partials + rotary + sampling + codes + scales + sums + handoff; }
+  bool operator==(const DeviceRooms&) const = default;
 };
 
 enum class Activation { kSilu, kGeluTanh };
@@ -268,6 +283,8 @@ class Ops {
   virtual void Sync() = 0;
   /// The device's memory now; nothing when it is the host's.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  /// What it has allocated of that for steps. All 0 when the memory is the host's.
+  virtual DeviceRooms rooms() const { return {}; }
   /// Takes the working memory that steps within `limits` need: none of them allocates on the device afterwards.
   /// ResourceExhausted with both numbers. A device that was not asked takes it as it goes.
   virtual absl::Status Prepare(const StepLimits&) { return absl::OkStatus(); }

@@ -2,6 +2,7 @@
 // their panels in these shapes (static_assert beside each); a memory plan and a loaded model agree by it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ops.h"
@@ -26,6 +27,13 @@ inline int64_t PackedBytes(const OpsTraits& traits, int64_t rows, int64_t column
   return kept * static_cast<int64_t>(bf16 ? 2 : DTypeBytes(type)) + biases * 4;
 }
 
+/// Pinned host memory through which rows of `columns` bf16 go to a device, until all weights are there: twice a half.
+inline constexpr int64_t kWeightHalfBytes = int64_t{16} << 20;
+inline int64_t WeightHalvesBytes(int64_t columns) {
+  return 2 * std::max(kWeightHalfBytes,
+                      (columns + kDeviceShape.columns - 1) / kDeviceShape.columns * kDeviceShape.columns * 2);
+}
+
 /// What Ops::PackQuantized's result takes on a device that keeps the codes: blocks of 16 outputs by 64 inputs, and 64
 /// bytes of scales and zeros for each group of a block, of which 32-wide groups come in pairs.
 inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int group, bool bias) {
@@ -33,5 +41,53 @@ inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int grou
   const int64_t groups = group == 32 ? steps * 2 : columns / group;
   return blocks * (steps * 128 * bits + groups * 64) + (bias ? rows * 4 : 0);
 }
+
+/// Rows of x from which on a weight in codes is made bf16 first. By arithmetic, not yet measured: that moves 5 bytes a
+/// weight, 1.2 ps at 4.3 TB/s, and each row saves 2.3 (mma.sync) to 5 fs (wgmma) a weight. Above any step of decodes.
+inline constexpr int64_t kExpandRows = 512;
+/// Inputs in e4m3: rows of their scales, and columns of their codes, are rounded up to a multiple.
+inline constexpr PackedShape kRoundedShape{.rows = 128, .columns = 128};
+
+/// Working memory for layers that are kept in codes on a device: one runs at a time, so what the largest of them takes.
+class CodeRooms {
+ public:
+  /// `work_bytes`: OpsTraits'.
+  explicit CodeRooms(int64_t work_bytes = 0) : work_bytes_(work_bytes) {}
+
+  /// A weight of PackQuantized: outputs, inputs as they are kept, inputs that share a scale. `ordered`: in an order of
+  /// their own; `rounds`: they become e4m3.
+  void Add(int64_t outputs, int64_t inputs, int group, bool ordered, bool rounds) {
+    if (rounds) {
+      rounded_columns_ = std::max(rounded_columns_, Up(inputs, kRoundedShape.columns));
+      rounded_groups_ = std::max(rounded_groups_, inputs / group);
+      return;
+    }
+    if (ordered) ordered_inputs_ = std::max(ordered_inputs_, inputs);
+    expanded_bytes_ = std::max(expanded_bytes_,
+                               std::min(Up(outputs, kDeviceShape.rows), OutputsAtOnce(inputs)) * OutputBytes(inputs));
+  }
+
+  /// Outputs that are in bf16 at once: a quarter of `work_bytes`, in whole tiles, one at least.
+  int64_t OutputsAtOnce(int64_t inputs) const {
+    return std::max<int64_t>(1, work_bytes_ / 4 / (kDeviceShape.rows * OutputBytes(inputs))) * kDeviceShape.rows;
+  }
+  /// Of x in e4m3: its codes, behind them the scales of its rows' groups.
+  static int64_t RoundedBytes(int64_t rows, int64_t columns, int64_t groups) {
+    return rows * columns + groups * Up(rows, kRoundedShape.rows) * 4;
+  }
+
+  // With steps of up to `rows` rows; 0: no weight needs such.
+  int64_t Ordered(int64_t rows) const { return rows * ordered_inputs_ * 2; }                  ///< x
+  int64_t Expanded(int64_t rows) const { return rows >= kExpandRows ? expanded_bytes_ : 0; }  ///< outputs in bf16
+  int64_t Rounded(int64_t rows) const { return RoundedBytes(rows, rounded_columns_, rounded_groups_); }  ///< x in e4m3
+  int64_t Bytes(int64_t rows) const { return Ordered(rows) + Expanded(rows) + Rounded(rows); }
+
+ private:
+  static int64_t Up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+  static int64_t OutputBytes(int64_t inputs) { return Up(inputs, kDeviceShape.columns) * 2; }
+
+  int64_t work_bytes_;
+  int64_t ordered_inputs_ = 0, expanded_bytes_ = 0, rounded_columns_ = 0, rounded_groups_ = 0;
+};
 
 }  // namespace baton::kernels

@@ -36,6 +36,8 @@ class RankGroup {
   virtual absl::Status AllGather(const void* mine, size_t bytes, void* all) = 0;
   /// As engine::Communicator's: one binary tree in rank order. n is a multiple of 4; 0 is a barrier.
   virtual absl::Status TreeAllReduce(float* data, int64_t n) = 0;
+  /// Of the device's memory, as it is allocated.
+  virtual int64_t bytes() const = 0;
   /// How sums travel, in words for a log; empty: there is nothing to say.
   virtual std::string about() const { return {}; }
   /// Not OK: the group is broken, with the reason.

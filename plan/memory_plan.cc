@@ -7,6 +7,7 @@
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/device_rooms.h"
 #include "worker/process/kv_budget.h"
 #include "worker/process/text_memory.h"
 #include "worker/ranks/rank.h"
@@ -23,6 +24,7 @@ absl::StatusOr<kernels::OpsTraits> TraitsOf(const WorkerConfig& config) {
     traits.compute = DType::kBF16;
     traits.kv = config.KvCacheDType().value_or(DType::kBF16);
     traits.device_panels = true;
+    traits.work_bytes = kernels::kDeviceWorkBytes;
     return traits;
   }
   kernels::CpuOpsConfig ops_config = worker::OpsConfigOf(config);
@@ -47,11 +49,13 @@ absl::Status TooMuch(const WorkerConfig& config, const std::string& who, int64_t
       who, need, GiB(need), available, GiB(available), need - available, GiB(need - available)));
 }
 
-// A rank's weights and what steps need, or what loading needs, as the loader checks it: ranks load at once.
+// A rank's weights and what steps need, or what loading needs of the same memory, as the loader checks it: ranks load
+// at once.
 absl::Status CheckRanks(const WorkerConfig& config, const MemoryPlan& plan) {
   const int64_t share = plan.available_bytes / config.ranks();
   for (const RankPlan& rank : plan.ranks) {
-    const int64_t need = rank.memory.weights.Total() + std::max(rank.scratch_bytes, rank.memory.workspace);
+    const int64_t scratch = config.device == "cpu" ? rank.scratch_bytes : 0;  // else the host's, which is not known
+    const int64_t need = rank.memory.Total() + std::max<int64_t>(0, scratch - rank.memory.workspace);
     if (need > share) return TooMuch(config, config.ranks() > 1 ? StrCat(": ", rank.place.Name()) : "", need, share);
   }
   return absl::OkStatus();
@@ -108,7 +112,10 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
     const engine::RankPlace place = worker::PlaceOf(config, rank);
     BATON_ASSIGN_OR_RETURN(engine::RankMemory memory, engine::PlanRankMemory(worker::SourceOf(config, place), traits,
                                                                              config.max_num_batched_tokens));
-    plan.ranks.push_back({.place = place, .memory = memory.memory, .scratch_bytes = memory.scratch_bytes});
+    plan.ranks.push_back({.place = place,
+                          .memory = memory.memory,
+                          .scratch_bytes = memory.scratch_bytes,
+                          .pinned_bytes = memory.pinned_bytes});
     if (rank > 0) continue;
     plan.model = std::move(memory.config);
     plan.kv_layout = std::move(memory.kv_layout);

@@ -21,7 +21,8 @@ struct RankPlan {
   engine::RankPlace place;
   engine::ModelMemory memory;
   int64_t scratch_bytes =
-      0;  ///< host memory besides, while it loads; on a CPU no more than KV and workspace take later
+      0;                     ///< host memory besides, while it loads; on a CPU no more than KV and workspace take later
+  int64_t pinned_bytes = 0;  ///< host memory besides, of a GPU's steps
   int64_t kv_bytes = 0;
   int64_t Total() const { return memory.Total() + kv_bytes; }
 };

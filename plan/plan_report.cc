@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/host_memory.h"
 #include "common/str_cat.h"
+#include "kernels/device_rooms.h"
 #include "worker/process/text_memory.h"
 
 namespace baton::plan {
@@ -25,6 +26,47 @@ std::string KindName(const KvKind& kind) {
   return kind.window_tokens > 0 ? StrCat("window of ", kind.window_tokens, " tokens") : "full attention";
 }
 
+/// A kind of kernels::DeviceRooms: its key, its words, its bytes.
+struct RoomKind {
+  const char *key, *what;
+  int64_t kernels::DeviceRooms::* bytes;
+};
+constexpr RoomKind kRoomKinds[] = {
+    {"inputs", "inputs of a step and attention's work lists", &kernels::DeviceRooms::inputs},
+    {"partials", "partial results of attention", &kernels::DeviceRooms::partials},
+    {"rotary", "tables of rotary angles", &kernels::DeviceRooms::rotary},
+    {"sampling", "sampling", &kernels::DeviceRooms::sampling},
+    {"codes", "layers in codes: their inputs and outputs in another form", &kernels::DeviceRooms::codes},
+    {"scales", "scales of KV", &kernels::DeviceRooms::scales},
+    {"sums", "sums over ranks", &kernels::DeviceRooms::sums}};
+
+nlohmann::ordered_json WorkingJson(const kernels::DeviceRooms& rooms) {
+  nlohmann::ordered_json out;
+  for (const RoomKind& kind : kRoomKinds) out[kind.key] = rooms.*kind.bytes;
+  out["total"] = rooms.Total();
+  return out;
+}
+
+/// A line for each kind that there is, of the rank that takes the most of it.
+std::string WorkingText(const MemoryPlan& plan) {
+  std::string out = "working memory of a GPU's steps, MiB (of the rank that takes the most):\n";
+  int64_t host = 0, pinned = 0;
+  for (const RoomKind& kind : kRoomKinds) {
+    int64_t most = 0;
+    for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.memory.rooms.*kind.bytes);
+    if (most > 0) absl::StrAppendFormat(&out, "  %-60s %10.2f\n", kind.what, MiB(most));
+  }
+  for (const RankPlan& rank : plan.ranks) {
+    host = std::max(host, rank.scratch_bytes);
+    pinned = std::max(pinned, rank.pinned_bytes);
+  }
+  absl::StrAppendFormat(&out,
+                        "of the host's memory each rank takes up to %.2f MiB while it loads, and keeps %.2f MiB pinned "
+                        "for steps\n\n",
+                        MiB(host), MiB(pinned));
+  return out;
+}
+
 nlohmann::ordered_json RankJson(const RankPlan& rank) {
   const engine::WeightBytes& w = rank.memory.weights;
   return {{"rank", rank.place.rank()},
@@ -38,6 +80,9 @@ nlohmann::ordered_json RankJson(const RankPlan& rank) {
             {"head", w.head},
             {"total", w.Total()}}},
           {"workspace", rank.memory.workspace},
+          {"working", WorkingJson(rank.memory.rooms)},
+          {"loading", rank.scratch_bytes},
+          {"pinned", rank.pinned_bytes},
           {"kv", rank.kv_bytes},
           {"total", rank.Total()}};
 }
@@ -138,15 +183,17 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
   std::string out = absl::StrFormat("%s: %s, context %d tokens; computes in %s, keeps KV in %s, device %s\n\n",
                                     config.model, plan.model.family, plan.model.max_position_embeddings,
                                     DTypeName(plan.compute), DTypeName(plan.kv_dtype), config.device);
-  absl::StrAppendFormat(&out, "%-36s %10s %10s %10s %8s %10s %10s %10s %10s\n", "MiB", "embedding", "attention", "mlp",
-                        "norms", "head", "workspace", "KV", "all");
+  absl::StrAppendFormat(&out, "%-36s %10s %10s %10s %8s %10s %10s %10s %10s %10s\n", "MiB", "embedding", "attention",
+                        "mlp", "norms", "head", "workspace", "working", "KV", "all");
   for (const RankPlan& rank : plan.ranks) {
     const engine::WeightBytes& w = rank.memory.weights;
-    absl::StrAppendFormat(&out, "%-36s %10.2f %10.2f %10.2f %8.2f %10.2f %10.2f %10.2f %10.2f\n", rank.place.Name(),
-                          MiB(w.embedding), MiB(w.attention), MiB(w.mlp), MiB(w.norms), MiB(w.head),
-                          MiB(rank.memory.workspace), MiB(rank.kv_bytes), MiB(rank.Total()));
+    absl::StrAppendFormat(&out, "%-36s %10.2f %10.2f %10.2f %8.2f %10.2f %10.2f %10.2f %10.2f %10.2f\n",
+                          rank.place.Name(), MiB(w.embedding), MiB(w.attention), MiB(w.mlp), MiB(w.norms), MiB(w.head),
+                          MiB(rank.memory.workspace), MiB(rank.memory.rooms.Total()), MiB(rank.kv_bytes),
+                          MiB(rank.Total()));
   }
   out += "\n";
+  if (config.device != "cpu") out += WorkingText(plan);
   for (const KvKind& kind : plan.kv) {
     absl::StrAppendFormat(&out, "KV of %d layers with %s: %.1f bytes a token, %d blocks of %d tokens\n", kind.layers,
                           KindName(kind), kind.TokenBytes(), kind.blocks, kind.tokens_per_block);
@@ -155,8 +202,11 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
                         plan.Sequences(), plan.max_model_len);
   absl::StrAppendFormat(&out,
                         "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
-                        "its machine map\n",
-                        MiB(plan.landing_bytes));
+                        "its machine map%s\n",
+                        MiB(plan.landing_bytes),
+                        config.device == "cpu" ? ""
+                                               : StrCat("; a GPU with --role prefill or decode has lists of ",
+                                                        kernels::device_sizes::kKvLists, " bytes beside"));
   if (plan.text_bytes > 0)
     absl::StrAppendFormat(&out,
                           "grammars: a worker keeps about %.2f MiB of its tokenizer beside, %d bytes for each of %d "
@@ -169,8 +219,8 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
   out += config.device == "cpu"
              ? "sure: these bytes are counted by the worker's own code, and are those that it prints "
                "at its start; its process takes at most 3 % and 64 MiB more\n"
-             : "sure: weights and KV are counted by the worker's own code; the driver and the kernels "
-               "take more, which is not known here\n";
+             : "sure: weights, workspace, working memory and KV are counted by the worker's own code; the driver, the "
+               "kernels' code and recorded steps take more, which is not known here\n";
   if (roofline) out += RooflineText(*roofline);
   return out;
 }

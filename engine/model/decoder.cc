@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "engine/model/step_limits.h"
 #include "engine/parallel/communicator.h"
 
 namespace baton::engine {
@@ -42,33 +43,14 @@ int PartsOf(int64_t tokens, const RankPlace& place) {
 }
 
 kernels::StepLimits LimitsOf(const DecoderParts& parts) {
-  const ModelConfig& c = parts.config;
-  const RankShape shape = ShapeOf(c, parts.place);
-  kernels::StepLimits limits{.rows = parts.max_tokens,
-                             .sequences = parts.max_sequences,
-                             .positions = parts.max_positions,
-                             .logit_rows = parts.logit_rows,
-                             .vocab = c.vocab_size,
-                             .tokens_per_block = {},
-                             .ropes = c.ropes,
-                             .recorded_rows = parts.recorded_rows};
+  kernels::StepLimits limits =
+      StepLimitsOf(parts.config, parts.place, parts.layout,
+                   {parts.max_tokens, parts.max_sequences, parts.max_positions, parts.logit_rows});
+  limits.recorded_rows = parts.recorded_rows;
   // Parts of a step have row numbers of their own, which no record can hold.
   std::erase_if(limits.recorded_rows, [&](int32_t rows) {
     return rows > std::min(limits.sequences, limits.rows) || PartsOf(rows, parts.place) > 1;
   });
-  for (const KvGroup& group : parts.layout.groups) {
-    limits.tokens_per_block.push_back(group.tokens_per_block);
-    for (const KvPlane& plane : group.planes) {
-      if (plane.dtype == DType::kF8E4M3)
-        limits.kv_scales.insert(limits.kv_scales.end(), plane.scales.begin(), plane.scales.end());
-    }
-  }
-  const std::vector<KvPlace> places = KvPlaces(parts.layout, c.num_layers);
-  for (size_t i = 0; i < c.layers.size(); ++i) {
-    const kernels::StepLimits::Heads heads{shape.q_heads.size(), shape.kv_heads.size(), c.head_dim, c.layers[i].window,
-                                           places[i].group};
-    if (std::ranges::find(limits.attention, heads) == limits.attention.end()) limits.attention.push_back(heads);
-  }
   return limits;
 }
 

@@ -36,7 +36,7 @@ class Decoder : public Model {
   const KvLayout& kv_layout() const override { return layout_; }
   size_t weight_bytes() const override { return static_cast<size_t>(weights_.bytes.Total()); }
   /// What it holds, as it was allocated.
-  ModelMemory memory() const { return {weights_.bytes, a_.bytes()}; }
+  ModelMemory memory() const { return {weights_.bytes, a_.bytes(), ops_.rooms()}; }
   absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                           const std::atomic<bool>& cancel) override;
 

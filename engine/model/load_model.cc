@@ -13,6 +13,8 @@
 #include "engine/model/decoder.h"
 #include "engine/model/model_digest.h"
 #include "engine/model/model_memory.h"
+#include "engine/model/step_limits.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::engine {
 namespace {
@@ -80,6 +82,12 @@ std::string MemoryText(const ModelMemory& m) {
                 ", norms ", m.weights.norms, ", head ", m.weights.head, ", workspace ", m.workspace);
 }
 
+// What a device's steps take beside.
+std::string RoomsText(const kernels::DeviceRooms& r) {
+  return StrCat(", inputs ", r.inputs, ", partials ", r.partials, ", rotary ", r.rotary, ", sampling ", r.sampling,
+                ", codes ", r.codes, ", scales ", r.scales, ", sums ", r.sums);
+}
+
 struct Available {
   int64_t bytes = 0;
   const char* where = "";  ///< follows the number
@@ -96,21 +104,58 @@ int64_t LogitRows(const ModelSource& source, bool device) {
   return device ? std::max(Activations::kFirstLogitRows, source.max_logit_rows) : Activations::kFirstLogitRows;
 }
 
-absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights,
-                         const kernels::OpsTraits& traits, int max_tokens,
-                         const std::optional<kernels::DeviceMemory>& device) {
+// What LoadModel will take, by what the headers say.
+struct Planned {
+  ModelMemory memory;
+  int64_t scratch_bytes = 0, pinned_bytes = 0;  // of the host's, besides
+};
+
+Planned PlanLoad(const ModelSource& source, const ModelConfig& config, const KvLayout& layout,
+                 const WeightSource& weights, const kernels::OpsTraits& traits, int max_tokens) {
+  const WeightMemory planned = PlanWeightMemory(config, source.place, weights, traits);
+  const int64_t logit_rows = LogitRows(source, traits.device_panels);
+  Planned out{
+      .memory = {planned.device, Activations::Bytes(config, source.place, max_tokens, logit_rows, traits.compute)},
+      .scratch_bytes = planned.scratch_bytes};
+  if (!traits.device_panels) return out;
+  const int64_t positions = source.context_tokens > 0 ? source.context_tokens : config.max_position_embeddings;
+  const kernels::StepLimits limits =
+      StepLimitsOf(config, source.place, layout, {max_tokens, source.max_sequences, positions, logit_rows});
+  out.memory.rooms = RankRooms(source, limits, config.hidden_size, planned.codes, traits.work_bytes);
+  if (limits.sequences > 0) out.pinned_bytes = kernels::PinnedBytes(limits);
+  return out;
+}
+
+// Weights come through the host's memory: all ranks of a machine load at once, and share it.
+absl::Status CheckHostMemory(const ModelSource& source, const Planned& planned) {
+  const int64_t need = std::max(planned.scratch_bytes, planned.pinned_bytes);
+  const int64_t available = source.host_limit_bytes > 0
+                                ? source.host_limit_bytes
+                                : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
+  if (need <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s needs %d bytes (%.2f GiB) of the host's memory to load onto the device, %d bytes (%.2f GiB) "
+                      "are available to it",
+                      source.path, need, GiB(need), available, GiB(available)));
+}
+
+// `taken`: working memory that the device has given already.
+absl::Status CheckMemory(const ModelSource& source, const Planned& planned, int max_tokens,
+                         const std::optional<kernels::DeviceMemory>& device, const kernels::DeviceRooms& taken) {
   const Available available = AvailableTo(source, device);
-  const WeightMemory memory = PlanWeightMemory(config, source.place, weights, traits);
-  const int64_t activations =
-      Activations::Bytes(config, source.place, max_tokens, LogitRows(source, device.has_value()), traits.compute);
-  const int64_t need = memory.device.Total() + std::max(memory.scratch_bytes, activations);
-  if (need <= available.bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens (--max-num-batched-tokens) %.2f GiB), "
-      "%d "
-      "bytes (%.2f GiB) are available%s",
-      source.path, need, GiB(need), GiB(memory.device.Total()), max_tokens, GiB(activations), available.bytes,
-      GiB(available.bytes), available.where));
+  const ModelMemory& memory = planned.memory;
+  const int64_t weights = memory.weights.Total(), working = memory.rooms.Total(),
+                host = device ? 0 : planned.scratch_bytes;  // loading needs it, and steps do not yet
+  const int64_t need = weights + std::max(host, memory.workspace) + std::max<int64_t>(0, working - taken.Total());
+  if (need > available.bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens "
+                        "(--max-num-batched-tokens) %.2f GiB%s), %d bytes (%.2f GiB) are available%s",
+                        source.path, need, GiB(need), GiB(weights), max_tokens, GiB(memory.workspace),
+                        device ? absl::StrFormat(", working memory of steps %.2f GiB", GiB(working)) : "",
+                        available.bytes, GiB(available.bytes), available.where));
+  }
+  return device ? CheckHostMemory(source, planned) : absl::OkStatus();
 }
 
 absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) {
@@ -141,11 +186,13 @@ struct Checked {
   Opened opened;
   KvLayout layout;
   KvScales kv_scales;
+  Planned planned;
 };
 
 // Everything that can be known without reading the weights' values.
 absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::OpsTraits& traits,
-                                    const std::optional<kernels::DeviceMemory>& device, int max_tokens) {
+                                    const std::optional<kernels::DeviceMemory>& device,
+                                    const kernels::DeviceRooms& taken, int max_tokens) {
   if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
   Checked out;
   BATON_ASSIGN_OR_RETURN(out.opened, Open(source));
@@ -156,38 +203,38 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
   BATON_ASSIGN_OR_RETURN(out.kv_scales, KvScalesOf(source.path, *out.opened.weights, traits.kv));
   SetKvScales(out.kv_scales, out.layout);
-  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, device));
+  out.planned = PlanLoad(source, config, out.layout, *out.opened.weights, traits, max_tokens);
+  BATON_RETURN_IF_ERROR(CheckMemory(source, out.planned, max_tokens, device, taken));
   return out;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens) {
-  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, max_tokens));
+  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, {}, max_tokens));
   const Opened& opened = checked.opened;
   ModelFacts facts{.config = opened.read.config, .kv_layout = checked.layout};
   for (const WeightRule& rule : WeightRules(facts.config)) facts.parameters += rule.rows() * rule.columns();
-  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits).device.Total();
+  facts.weight_bytes = checked.planned.memory.weights.Total();
   return facts;
 }
 
 absl::StatusOr<RankMemory> PlanRankMemory(ModelSource source, const kernels::OpsTraits& traits, int max_tokens) {
   source.memory_limit_bytes = std::numeric_limits<int64_t>::max();  // whoever plans compares for himself
-  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, max_tokens));
-  const Opened& opened = checked.opened;
-  RankMemory out{.config = opened.read.config, .kv_layout = checked.layout};
-  const WeightMemory weights = PlanWeightMemory(out.config, source.place, *opened.weights, traits);
-  out.memory = {weights.device, Activations::Bytes(out.config, source.place, max_tokens,
-                                                   LogitRows(source, traits.device_panels), traits.compute)};
-  out.scratch_bytes = weights.scratch_bytes;
-  return out;
+  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, {}, max_tokens));
+  return RankMemory{.config = checked.opened.read.config,
+                    .kv_layout = checked.layout,
+                    .memory = checked.planned.memory,
+                    .scratch_bytes = checked.planned.scratch_bytes,
+                    .pinned_bytes = checked.planned.pinned_bytes};
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
                                                  const LoadProgress& progress, const RankLinks& links) {
   const LoadProgress report = progress ? progress : [](std::string_view, double) {};
   report("read", 0);
-  BATON_ASSIGN_OR_RETURN(Checked checked, OpenChecked(source, ops.traits(), ops.device_memory(), max_tokens));
+  BATON_ASSIGN_OR_RETURN(Checked checked,
+                         OpenChecked(source, ops.traits(), ops.device_memory(), ops.rooms(), max_tokens));
   Opened& opened = checked.opened;
   ModelConfig& config = opened.read.config;
   config.digest = ModelDigest(opened.read.text, config, *opened.weights, checked.kv_scales);
@@ -207,7 +254,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
                                           .ops = ops,
                                           .place = source.place,
                                           .links = links}));
-  LogInfo("{}: bytes taken by {}", source.place.Name(), MemoryText(decoder->memory()));
+  const ModelMemory taken = decoder->memory();
+  LogInfo("{}: bytes taken by {}{}", source.place.Name(), MemoryText(taken),
+          ops.device_memory() ? RoomsText(taken.rooms) : "");
   return decoder;
 }
 

@@ -68,8 +68,12 @@ struct ModelSource {
   int64_t max_logit_rows = 0;                   ///< rows of logits wanted of a step, when max_sequences is known
   std::vector<int32_t> recorded_rows;           ///< steps of decodes that a device may record, by their rows; ascending
   const std::atomic<bool>* given_up = nullptr;  ///< once true, packing ends with Cancelled; any thread sets it
-  int64_t memory_limit_bytes =
-      0;  ///< what weights and activations may take; 0: the free memory of the device, or of this host
+  /// What weights, activations and, on a device, working memory may take; 0: the free memory of the device, or of this
+  /// host.
+  int64_t memory_limit_bytes = 0;
+  int64_t host_limit_bytes = 0;    ///< of the host's memory, for loading onto a device; 0: what is free of it
+  int64_t one_shot_sum_bytes = 0;  ///< kernels::DeviceConfig::one_shot_bytes
+  bool hands_over = false;         ///< KV will be moved (Ops::MakeKvMover)
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.

@@ -18,8 +18,9 @@ struct WeightBytes {
 
 struct ModelMemory {
   WeightBytes weights;
-  int64_t workspace = 0;  ///< activations and logits, before any logits have grown
-  int64_t Total() const { return weights.Total() + workspace; }
+  int64_t workspace = 0;         ///< activations and logits, before any logits have grown
+  kernels::DeviceRooms rooms{};  ///< what steps take besides where the device has memory of its own
+  int64_t Total() const { return weights.Total() + workspace + rooms.Total(); }
   bool operator==(const ModelMemory&) const = default;
 };
 
@@ -29,6 +30,7 @@ struct RankMemory {
   KvLayout kv_layout;  ///< of the whole model
   ModelMemory memory{};
   int64_t scratch_bytes = 0;  ///< host memory besides, while it loads
+  int64_t pinned_bytes = 0;   ///< host memory besides, once it has: where a device reads a step's inputs
 };
 
 /// Opens and checks everything that LoadModel does but the memory that is free, and loads nothing. Fails as LoadModel.

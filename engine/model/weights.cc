@@ -290,7 +290,9 @@ class WeightPlanner {
  public:
   WeightPlanner(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
                 const kernels::OpsTraits& traits)
-      : config_(config), place_(place), source_(source), traits_(traits) {}
+      : config_(config), place_(place), source_(source), traits_(traits) {
+    out_.codes = kernels::CodeRooms(traits.work_bytes);
+  }
 
   WeightMemory Plan() {
     const RankShape shape = ShapeOf(config_, place_);
@@ -305,6 +307,7 @@ class WeightPlanner {
       Norms({Weight::kFinalNorm}, -1);
     }
     out_.device.norms = static_cast<int64_t>(norms_ * sizeof(float));
+    if (traits_.device_panels) out_.scratch_bytes += pinned_;
     return out_;
   }
 
@@ -320,11 +323,14 @@ class WeightPlanner {
     if (codes && traits_.device_panels) {
       const int64_t inputs = codes->Inputs(columns);
       kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, bias);
+      out_.codes.Add(rows, inputs, codes->layout.group, !codes->layout.inputs.empty(),
+                     static_cast<bool>(codes->rounding));
       if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
       return Scratch(3 * rows * inputs);  // the file's blocks, the codes in bytes, and the device's layout of them
     }
     const DType type = LinearType(source_, parts, traits_.compute);
     kind += kernels::PackedBytes(traits_, rows, columns, type, bias);
+    pinned_ = std::max(pinned_, kernels::WeightHalvesBytes(columns));
     Scratch(rows * columns * (BytesOf(type) + (codes ? 2 : 0)));  // a part's codes and all of them in bytes
   }
   void Leaves(Weight weight, int layer, bool bias) {
@@ -352,6 +358,7 @@ class WeightPlanner {
   const kernels::OpsTraits& traits_;
   WeightMemory out_;
   size_t norms_ = 0;
+  int64_t pinned_ = 0;  // that weights pass through on their way to a device, until the last is there
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "engine/model/model_memory.h"
 #include "engine/model/weight_parts.h"
 #include "engine/model/weight_source.h"
-#include "kernels/ops.h"
+#include "kernels/packed_size.h"
 
 namespace baton::engine {
 
@@ -41,10 +41,12 @@ struct ModelWeights {
   std::unique_ptr<kernels::Buffer> embedding_memory, norm_memory;
 };
 
-/// Bytes that LoadWeights will hold, and the most host memory that it needs besides while it runs.
+/// Bytes that LoadWeights will hold, the most host memory that it needs besides while it runs, and what layers in codes
+/// need while they work.
 struct WeightMemory {
   WeightBytes device;
   int64_t scratch_bytes = 0;
+  kernels::CodeRooms codes;
 };
 WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
                               const kernels::OpsTraits& traits);

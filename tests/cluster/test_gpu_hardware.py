@@ -6,10 +6,12 @@ import re
 import signal
 import tempfile
 import unittest
+from unittest import mock
 
 from harness import TINY, Cluster, in_parallel, run, state
 from test_gpu_roles import GPU, PLUGIN, SMALL, answers_of_one, bodies, flags
 from test_parallel import MP, TP, children_of, gone
+from test_plan import GOLDENS, KINDS, planned, taken
 from test_promise_a import answer
 
 WORKER = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *SMALL]
@@ -47,6 +49,34 @@ class GpuHardware(unittest.TestCase):
                 self.assertTrue(last.startswith("baton: "), done.stderr)
                 for word in words:
                     self.assertIn(word, last)
+
+    def test_a_plan_tells_every_kind_of_bytes_that_a_worker_takes(self):
+        free, gpu = 512 << 20, ["--device", "cuda"]
+        dummy = ["--load-format", "dummy", "--max-num-batched-tokens", 600, "--max-num-seqs", 4, *gpu]
+        on_tiny = ["--model", TINY, *dummy]
+        cases = [(["--model", config.parent, *dummy], []) for config in sorted(GOLDENS.glob("*/config.json"))]
+        cases += [([*on_tiny, "--kv-cache-dtype", "fp8"], []), (on_tiny, ["--role", "decode"]), ([*on_tiny, f"--{TP}", 2], []),
+                  ([*on_tiny, f"--{TP}", 2, "--pipeline-parallel-size", 2], [])]
+        with mock.patch.dict(os.environ, {"BATON_EMULATED_BYTES": str(free)}):
+            for args, more in cases:
+                with self.subTest(args=args, more=more):
+                    said, (ranks, kv, tokens, log) = planned(*args, "--memory", free), taken(*args, *more, "--device-plugin", PLUGIN)
+                    for rank in said["ranks"]:
+                        working = dict(rank["working"])
+                        self.assertEqual(working.pop("total"), sum(working.values()))
+                        want = {**{kind: rank["weights"][kind] for kind in KINDS}, "workspace": rank["workspace"], **working}
+                        self.assertEqual(ranks[rank["rank"]], want, f"rank {rank['rank']}")
+                    self.assertAlmostEqual(said["kv_bytes"] / kv, 1, delta=0.01)
+                    self.assertAlmostEqual(said["kv_tokens"] / tokens, 1, delta=0.01)
+                    self.assertIn("--deterministic costs, by arithmetic", log)
+                    lists = re.findall(r"lists of \d+ bytes", log)
+                    self.assertEqual(len(lists), len(more) // 2)
+                    for text in lists:
+                        self.assertIn(text, run(["plan", *args, "--memory", free]).stdout)
+        text = run(["plan", *on_tiny, "--kv-cache-dtype", "fp8", f"--{TP}", 2, "--memory", free]).stdout
+        for line in ("inputs of a step", "partial results of attention", "rotary angles", "sampling", "scales of KV", "sums over ranks"):
+            self.assertRegex(text, rf"(?m)^  .*{line}.* \d+\.\d\d$")
+        self.assertRegex(text, r"of the host's memory each rank takes up to \d+\.\d\d MiB while it loads")
 
     def answers_while(self, c, harm, alone):
         """One of two workers is harmed: it ends, whatever is asked meanwhile is answered as ever, and it comes back."""

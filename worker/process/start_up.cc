@@ -230,6 +230,19 @@ absl::Status TakeGrammars(const WorkerConfig& config, absl::StatusOr<std::unique
   return absl::OkStatus();
 }
 
+// The figures are those of gemm.cuh and attention_decode.cuh.
+void PrintDeterminism(const WorkerConfig& config) {
+  if (!config.on_gpu()) return;
+  LogInfo("worker: --{}deterministic: an answer's bits {} depend on what runs beside it",
+          config.deterministic ? "" : "no-", config.deterministic ? "do not" : "may");
+  if (!config.deterministic) return;
+  LogInfo(
+      "worker: --deterministic costs, by arithmetic that no GPU has confirmed: in steps of more than 128 rows layers "
+      "in "
+      "bf16 multiply at about 60 % of the rate of --no-deterministic, and attention of decodes moves about 3 % more "
+      "bytes; it takes no memory");
+}
+
 // Prints the ranks, and the cost of the way in which they sum.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
@@ -303,6 +316,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   LogInfo("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
           DTypeName(traits.compute), DTypeName(traits.kv));
   PrintRanks(config);
+  PrintDeterminism(config);
   BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, loaded.links.links(), loaded)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));

@@ -89,8 +89,9 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, k
   BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(ops, *mover, plane.dtype, plane.dim, clock));
   LogInfo(
       "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
-      "host's memory only; {:.2f} GB/s out of the GPU and {:.2f} into it in the self-test",
-      config.role == "prefill" ? "gathers into" : "scatters from", mover->staging().size(),
+      "host's memory only; lists of {} bytes on the GPU; {:.2f} GB/s out of the GPU and {:.2f} into it in the "
+      "self-test",
+      config.role == "prefill" ? "gathers into" : "scatters from", mover->staging().size(), ops.rooms().handoff,
       rates.gather_gigabytes_per_second, rates.scatter_gigabytes_per_second);
   return mover;
 }
@@ -109,9 +110,11 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.max_sequences = config.max_num_seqs;
   source.recorded_rows = config.RecordedRows().value_or(std::vector<int32_t>());
   source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
-  if (const auto available = AvailableMemoryBytes();
-      !config.on_gpu() && config.local_ranks() > 1 && available.has_value()) {
-    source.memory_limit_bytes = *available / config.local_ranks();  // they load at once
+  source.one_shot_sum_bytes = config.one_shot_sum_bytes;
+  source.hands_over = config.role != "both";
+  if (const auto available = AvailableMemoryBytes(); available.has_value() && config.local_ranks() > 1) {
+    const int64_t share = *available / config.local_ranks();  // they load at once
+    (config.on_gpu() ? source.host_limit_bytes : source.memory_limit_bytes) = share;
   }
   return source;
 }

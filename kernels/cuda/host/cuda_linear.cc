@@ -84,9 +84,8 @@ void RunDequantize(gpu::Stream& stream, WeightFormat format, const cuda::Dequant
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-size_t ExpandedBytes(int64_t outputs, int64_t k) {
-  return static_cast<size_t>(outputs * RoundUp(k, cuda::kGemmPadK)) * sizeof(bf16);
-}
+static_assert(kRoundedShape.rows == cuda::kE4m3PadM && kRoundedShape.columns == cuda::kRoundedPadK);
+
 /// fn(const Out*) with the element type of `out`.
 template <typename Fn>
 void WithOutput(const Tensor& out, Fn&& fn) {
@@ -102,15 +101,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight
   return PackedWeight::Make(stream_, weights_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
-  if (weight.rounding) {
-    rounded_pitch_ = std::max(rounded_pitch_, cuda::RoundedPitch(weight.k));
-    rounded_groups_ = std::max<int64_t>(rounded_groups_, weight.k / weight.group);
-    return PackedWeight::Make(stream_, weight, bias);
-  }
-  if (!weight.inputs.empty()) ordered_inputs_ = std::max<int64_t>(ordered_inputs_, weight.k);
-  expanded_bytes_ =
-      std::max(expanded_bytes_,
-               ExpandedBytes(std::min(RoundUp(weight.n, cuda::kGemmPadN), ExpandedOutputs(weight.k)), weight.k));
+  codes_.Add(weight.n, weight.k, weight.group, !weight.inputs.empty(), static_cast<bool>(weight.rounding));
   return PackedWeight::Make(stream_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
@@ -118,12 +109,6 @@ absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor
 }
 
 // ---- linear layers
-
-// Outputs of k inputs that are in bf16 at a time: whole tiles, at least one.
-int64_t CudaOps::ExpandedOutputs(int64_t k) const {
-  return std::max<int64_t>(1, static_cast<int64_t>(work_bytes_ / 4 / ExpandedBytes(cuda::kGemmPadN, k))) *
-         cuda::kGemmPadN;
-}
 
 template <typename Out>
 void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
@@ -137,7 +122,8 @@ void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
 // nothing here overlaps.
 template <typename Out>
 void CudaOps::LinearOfExpanded(const PackedWeight& w, const cuda::QuantGemmParams<Out>& p) {
-  const int padded = Int(RoundUp(p.n, cuda::kGemmPadN)), most = Int(std::min<int64_t>(padded, ExpandedOutputs(p.k)));
+  const int padded = Int(RoundUp(p.n, cuda::kGemmPadN)),
+            most = Int(std::min<int64_t>(padded, codes_.OutputsAtOnce(p.k)));
   const int64_t stride = RoundUp(p.k, cuda::kGemmPadK);
   bf16* const rows = expanded_.Room<bf16>(static_cast<size_t>(most) * static_cast<size_t>(stride));
   for (int first = 0; first < padded; first += most) {
@@ -154,7 +140,7 @@ template <typename Out>
 void CudaOps::LinearOfRounded(const Tensor& x, const PackedWeight& w, Out* out, int64_t out_stride) {
   const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
   const int64_t pitch = cuda::RoundedPitch(k), groups = k / w.group(), scale_stride = RoundUp(m, cuda::kE4m3PadM);
-  e4m3* const codes = rounded_.Room<e4m3>(cuda::RoundedBytes(m, pitch, groups));
+  e4m3* const codes = rounded_.Room<e4m3>(static_cast<size_t>(CodeRooms::RoundedBytes(m, pitch, groups)));
   float* const scales = reinterpret_cast<float*>(codes + m * pitch);
   const float fixed = w.rounding().kind == InputRounding::Kind::kFixed ? w.rounding().scale : 0.0f;
   cuda::LaunchRoundInputs(

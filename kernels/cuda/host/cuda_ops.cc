@@ -21,6 +21,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       partial_o_(stream_),
       partial_ml_(stream_),
       sample_(stream_),
+      codes_(static_cast<int64_t>(config.work_bytes)),
       ordered_(stream_),
       expanded_(stream_),
       rounded_(stream_),
@@ -31,6 +32,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   traits_ = {
       DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-4" : "cuda-4-fast", 1, true, 8,
       cuda::kGemvMaxRows};
+  traits_.work_bytes = static_cast<int64_t>(config.work_bytes);
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
 }

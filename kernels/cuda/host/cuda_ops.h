@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/device_rooms.h"
 #include "kernels/ops.h"
 #include "kernels/runtime/runtime.h"
 
@@ -18,7 +19,7 @@ struct CudaOpsConfig {
   /// Device memory for partial results of attention, and for sampling, each, and a quarter of it for the outputs of a
   /// weight in codes that are made bf16 for many rows; what needs more is done in several launches. One sequence's KV
   /// head, one row's vocabulary and 128 outputs always fit.
-  size_t work_bytes = size_t{256} << 20;
+  size_t work_bytes = size_t{kDeviceWorkBytes};
 #if !defined(__CUDACC__)
   simt::Policy policy;  ///< of the emulator
 #endif

@@ -18,6 +18,7 @@
 #include "kernels/cuda/host/step_arena.h"
 #include "kernels/cuda/host/step_upload.h"
 #include "kernels/cuda/host/weight_upload.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 class PackedWeight;
@@ -44,10 +45,6 @@ T* Row(const Tensor& t) {
 }
 inline int Int(int64_t n) { return static_cast<int>(n); }
 
-/// Rows of x from which on a weight in codes is made bf16 first. By arithmetic, not yet measured: that moves 5 bytes a
-/// weight, 1.2 ps at 4.3 TB/s, and each row saves 2.3 (mma.sync) to 5 fs (wgmma) a weight. Above any step of decodes.
-inline constexpr int kExpandRows = 512;
-
 class CudaOps final : public Ops {
  public:
   /// `ones`: room for kMaxKvHeads floats.
@@ -64,6 +61,7 @@ class CudaOps final : public Ops {
   }
   void Sync() override { EndIfDeviceFailed(stream_.Synchronize()); }
   std::optional<DeviceMemory> device_memory() const override;
+  DeviceRooms rooms() const override;
   absl::Status Prepare(const StepLimits& limits) override;
   absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) override;
   DeviceWork device_work() const override;
@@ -137,7 +135,6 @@ class CudaOps final : public Ops {
   cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
   const int32_t* TokensOnDevice(std::span<const int32_t> tokens);
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
-  int64_t ExpandedOutputs(int64_t k) const;
   template <typename Out>
   void DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
   template <typename Out>
@@ -171,16 +168,15 @@ class CudaOps final : public Ops {
   size_t drawn_rows_ = 0;             ///< of it
   std::array<cuda::DrawSlot, 2> draw_slots_;
   size_t next_draw_ = 0;
-  Scratch ordered_;                                 ///< x of a linear layer in the order of its weight's inputs
-  int64_t ordered_inputs_ = 0;                      ///< the most that a weight has; 0: none has an order of its own
-  Scratch expanded_;                                ///< outputs of a weight in codes, in bf16
-  size_t expanded_bytes_ = 0;                       ///< the most that a weight takes; 0: none is in codes
-  Scratch rounded_;                                 ///< x of a linear layer in e4m3, and its scales
-  int64_t rounded_pitch_ = 0, rounded_groups_ = 0;  ///< the most that a row has; 0: no weight rounds its inputs
-  gpu::Memory ones_;                                // scales of e4m3 KV
-  std::map<float, gpu::Memory> scales_;             ///< others, by their number: one for each of kMaxKvHeads heads
-  bool hands_over_ = false;                         ///< another stream moves KV
-  bool has_peers_ = false;                          ///< of a group, that run the steps that this one does
+  CodeRooms codes_;                      ///< what the weights that are packed need of the three below
+  Scratch ordered_;                      ///< x of a linear layer in the order of its weight's inputs
+  Scratch expanded_;                     ///< outputs of a weight in codes, in bf16
+  Scratch rounded_;                      ///< x of a linear layer in e4m3, and its scales
+  gpu::Memory ones_;                     // scales of e4m3 KV
+  std::map<float, gpu::Memory> scales_;  ///< others, by their number: one for each of kMaxKvHeads heads
+  bool hands_over_ = false;              ///< another stream moves KV
+  bool has_peers_ = false;               ///< of a group, that run the steps that this one does
+  std::vector<std::weak_ptr<RankGroup>> groups_;
 };
 
 }  // namespace baton::kernels

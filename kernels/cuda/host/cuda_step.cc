@@ -56,53 +56,36 @@ class PaddedStep {
   StepInputs inputs_;
 };
 
-/// Bytes of the inputs of the largest step.
-int64_t InputBytes(const StepLimits& limits) {
-  constexpr int64_t kInt = sizeof(int32_t), kAligned = 16;
-  int64_t bytes = (limits.rows + limits.logit_rows) * kInt + 2 * kAligned;
-  bytes += limits.logit_rows * int64_t{sizeof(cuda::SampleRowParams)} + kAligned;
-  for (const int tokens : limits.tokens_per_block) bytes += cuda::ArrayBytes(limits, tokens);
-  for (const StepLimits::Heads& heads : limits.attention) bytes += cuda::WorkBytes(KindOf(heads), limits);
-  return bytes;
-}
-
 }  // namespace
+
+static_assert(device_sizes::kScales == kMaxKvHeads * sizeof(float) && device_sizes::kInt == sizeof(int32_t));
 
 absl::Status CudaOps::Prepare(const StepLimits& limits) {
   weights_.Release();  // they are loaded
-  BATON_RETURN_IF_ERROR(ids_.Reserve(
-      std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
-      "the tokens of a step"));
+  const auto reserve = [](Scratch& room, int64_t bytes, std::string_view what) {
+    return bytes > 0 ? room.Reserve(static_cast<size_t>(bytes), what) : absl::OkStatus();
+  };
+  BATON_RETURN_IF_ERROR(reserve(ids_, IdBytes(limits), "the tokens of a step"));
   BATON_RETURN_IF_ERROR(steps_.Reserve(limits));
   BATON_RETURN_IF_ERROR(step_arena_.Reserve(static_cast<size_t>(InputBytes(limits))));
   for (const StepLimits::Heads& heads : limits.attention) {
-    const cuda::AttentionKind kind = KindOf(heads);
-    const int64_t of_group = cuda::MostPartials(kind, limits), of_step = of_group * cuda::MostGroups(kind, limits);
-    const auto rows = static_cast<size_t>(std::min(of_step, std::max<int64_t>(MaxPartials(heads.dim), of_group))) *
-                      cuda::kRowsPerWarp;
-    const size_t row_bytes = static_cast<size_t>(heads.dim) * sizeof(float);
-    BATON_RETURN_IF_ERROR(partial_o_.Reserve(rows * row_bytes, "attention's partial results"));
-    BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
+    const int64_t rows = PartialsAtOnce(limits, heads, traits_.work_bytes) * cuda::kRowsPerWarp;
+    BATON_RETURN_IF_ERROR(
+        reserve(partial_o_, rows * heads.dim * int64_t{sizeof(float)}, "attention's partial results"));
+    BATON_RETURN_IF_ERROR(reserve(partial_ml_, rows * 2 * int64_t{sizeof(float)}, "attention's partial sums"));
   }
   for (const float scale : limits.kv_scales) BATON_RETURN_IF_ERROR(MakeScales(scale).status());
   for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
   BATON_RETURN_IF_ERROR(PrepareDraws(limits));
-  if (ordered_inputs_ > 0) {
-    BATON_RETURN_IF_ERROR(ordered_.Reserve(static_cast<size_t>(limits.rows * ordered_inputs_) * sizeof(bf16),
-                                           "inputs in the order of a weight's"));
-  }
-  if (expanded_bytes_ > 0 && limits.rows >= kExpandRows)
-    BATON_RETURN_IF_ERROR(expanded_.Reserve(expanded_bytes_, "outputs of a weight in codes, in bf16"));
-  if (rounded_pitch_ > 0) {
-    BATON_RETURN_IF_ERROR(rounded_.Reserve(cuda::RoundedBytes(limits.rows, rounded_pitch_, rounded_groups_),
-                                           "inputs of a linear layer in e4m3"));
-  }
+  BATON_RETURN_IF_ERROR(reserve(ordered_, codes_.Ordered(limits.rows), "inputs in the order of a weight's"));
+  BATON_RETURN_IF_ERROR(reserve(expanded_, codes_.Expanded(limits.rows), "outputs of a weight in codes, in bf16"));
+  BATON_RETURN_IF_ERROR(reserve(rounded_, codes_.Rounded(limits.rows), "inputs of a linear layer in e4m3"));
   limits_ = limits;
   return absl::OkStatus();
 }
 
 absl::Status CudaOps::PrepareDraws(const StepLimits& limits) {
-  BATON_RETURN_IF_ERROR(sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling"));
+  BATON_RETURN_IF_ERROR(sample_.Reserve(static_cast<size_t>(SampleBytes(limits, traits_.work_bytes)), "sampling"));
   for (cuda::DrawSlot& slot : draw_slots_) BATON_RETURN_IF_ERROR(slot.Reserve(stream_, limits.logit_rows));
   stream_.Bind();
   BATON_ASSIGN_OR_RETURN(
@@ -110,6 +93,21 @@ absl::Status CudaOps::PrepareDraws(const StepLimits& limits) {
       cuda::AllocateOnDevice(static_cast<size_t>(limits.logit_rows) * sizeof(int32_t), "the tokens of a step"));
   drawn_.emplace(std::move(drawn));
   return absl::OkStatus();
+}
+
+DeviceRooms CudaOps::rooms() const {
+  DeviceRooms rooms{.inputs = ids_.bytes() + steps_.bytes() + step_arena_.bytes(),
+                    .partials = partial_o_.bytes() + partial_ml_.bytes(),
+                    .rotary = rope_.bytes(),
+                    .sampling = sample_.bytes() + (drawn_ ? static_cast<int64_t>(drawn_->bytes()) : 0),
+                    .codes = ordered_.bytes() + expanded_.bytes() + rounded_.bytes(),
+                    .scales = static_cast<int64_t>(ones_.bytes()),
+                    .handoff = hands_over_ ? device_sizes::kKvLists : 0};
+  for (const auto& [scale, memory] : scales_) rooms.scales += static_cast<int64_t>(memory.bytes());
+  for (const std::weak_ptr<RankGroup>& joined : groups_) {
+    if (const std::shared_ptr<RankGroup> group = joined.lock()) rooms.sums += group->bytes();
+  }
+  return rooms;
 }
 
 // The rows of the recorded step that `step` is replayed as; 0: none.
@@ -224,6 +222,7 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 #endif
   BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_));
   has_peers_ = true;
+  groups_.push_back(group);
   return group;
 }
 

@@ -11,6 +11,7 @@
 #include "common/status.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/instances/instances.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 namespace {
@@ -72,6 +73,7 @@ struct Talk {
   KvRun runs[kMostRuns];
   Answers answers;
 };
+static_assert(sizeof(Talk) == kernels::device_sizes::kKvLists);
 
 class CudaKvMover final : public KvMover {
  public:

@@ -19,7 +19,7 @@ namespace {
 
 using gpu::kNcclBytes;
 
-constexpr size_t kTokenBytes = 16;  ///< of a call that moves nothing and orders the ranks
+constexpr size_t kTokenBytes = kernels::device_sizes::kToken;  ///< of a call that moves nothing and orders the ranks
 
 /// What a rank tells the others before they meet.
 struct Card {
@@ -58,9 +58,9 @@ class NcclGroup final : public kernels::RankGroup {
   }
 
   absl::Status Reserve(int64_t floats) override {
-    const int64_t room = std::max(std::min(floats, kWholeSumFloats) * size_, floats);
-    return gathered_.Reserve(2 * kTokenBytes + static_cast<size_t>(room) * sizeof(float), "sums over ranks");
+    return gathered_.Reserve(static_cast<size_t>(kernels::GatheredBytes(size_, floats)), "sums over ranks");
   }
+  int64_t bytes() const override { return gathered_.bytes() + (peers_ != nullptr ? peers_->bytes() : 0); }
   absl::Status Send(int to, const void* data, size_t bytes) override {
     if (bytes == 0) data = Token(), bytes = kTokenBytes;
     return Call([&] { return api_.send(data, bytes, kNcclBytes, to, comm_, Handle()); });

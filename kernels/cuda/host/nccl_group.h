@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/device_rooms.h"
 #include "kernels/rank_group.h"
 #include "kernels/runtime/nccl.h"
 #include "kernels/runtime/runtime.h"
@@ -17,7 +18,7 @@ namespace baton::cuda {
 
 /// Sums of up to so many floats are gathered whole: 256 KiB per rank. Where two rounds are faster has not been
 /// measured.
-constexpr int64_t kWholeSumFloats = int64_t{1} << 16;
+constexpr int64_t kWholeSumFloats = kernels::device_sizes::kWholeSumFloats;
 
 /// Sums of up to `one_shot_bytes`, where all ranks reach each other's memory, do not take NCCL (peer_sums.h); 0: none.
 /// Waits for all ranks. Calls go to `stream`, which outlives the group. FailedPrecondition: two ranks have one GPU, or

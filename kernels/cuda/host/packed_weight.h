@@ -11,12 +11,6 @@
 
 namespace baton::cuda {
 
-/// Rows of scales of inputs in e4m3 lie so many bytes behind the codes, and are padded to whole tiles of the GEMM.
-inline size_t RoundedBytes(int64_t rows, int64_t pitch, int64_t groups) {
-  const int64_t padded = (rows + kE4m3PadM - 1) / kE4m3PadM * kE4m3PadM;
-  return static_cast<size_t>(rows * pitch) + static_cast<size_t>(groups * padded) * sizeof(float);
-}
-
 /// bf16: [n rounded up to kGemmPadN, k rounded up to kGemmPadK], zero beyond n and k. Quantized: quant_layout.h. A
 /// row's bits do not depend on M by construction of the GEMM (one accumulator per output, k in order), so there is no
 /// self-test here; tests hold it.

@@ -10,12 +10,15 @@
 #include "common/device_failure.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 namespace {
 
 /// A handle of CUDA IPC shares whole pages of the device.
-constexpr size_t kDevicePage = 2 << 20;
+constexpr size_t kDevicePage = kernels::device_sizes::kDevicePage;
+static_assert(kernels::device_sizes::kMostPeers == kMostPeers &&
+              kernels::device_sizes::kPeerBlockFloats == kPeerBlockFloats);
 
 uint32_t* StopWord(const gpu::Memory& memory) { return static_cast<uint32_t*>(memory.data()); }
 

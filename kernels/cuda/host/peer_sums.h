@@ -38,6 +38,7 @@ class PeerSums {
   PeerSums& operator=(const PeerSums&) = delete;
 
   int64_t floats() const { return capacity_; }
+  int64_t bytes() const { return static_cast<int64_t>(landing_->bytes() + epochs_->bytes()); }  ///< of the GPU's memory
   /// Enqueues data = sum; n ≤ floats(), a multiple of 4. The host waits for nothing.
   void Sum(float* data, int64_t n);
   /// What waits for other ranks ends, now and later, with sums that are undefined. Thread: any.

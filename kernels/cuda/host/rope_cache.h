@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/host/scratch.h"
-#include "kernels/ops.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 
@@ -25,10 +25,15 @@ class RopeCache {
   absl::Status Reserve(const kernels::RopeParams& rope, int positions) {
     Entry& e = Find(rope);
     if (positions <= e.positions) return absl::OkStatus();
-    const size_t bytes = static_cast<size_t>(positions) * static_cast<size_t>(rope.rotary_dim) * sizeof(float);
-    BATON_RETURN_IF_ERROR(e.memory.Reserve(bytes, StrCat("the table of ", positions, " rotary angles")));
+    BATON_RETURN_IF_ERROR(e.memory.Reserve(static_cast<size_t>(kernels::RotaryBytes(rope, positions)),
+                                           StrCat("the table of ", positions, " rotary angles")));
     Fill(e, positions);
     return absl::OkStatus();
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const Entry& e : entries_) sum += e.memory.bytes();
+    return sum;
   }
 
  private:
@@ -54,9 +59,7 @@ class RopeCache {
   }
   Entry& Find(const kernels::RopeParams& rope) {
     for (Entry& e : entries_)
-      if (e.rope.rotary_dim == rope.rotary_dim && e.rope.attention_factor == rope.attention_factor &&
-          e.rope.inv_freq == rope.inv_freq)
-        return e;
+      if (kernels::SameAngles(e.rope, rope)) return e;
     return entries_.emplace_back(rope, stream_);
   }
 

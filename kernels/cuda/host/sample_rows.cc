@@ -109,7 +109,7 @@ struct ResultLayout {
   explicit ResultLayout(size_t rows)
       : top_tokens(Aligned(rows * sizeof(SampleRowOutput))),
         top_values(top_tokens + Aligned(rows * kMaxTopLogprobs * 4)),
-        bytes(top_values + Aligned(rows * kMaxTopLogprobs * 4)) {}
+        bytes(static_cast<size_t>(kernels::DrawBytes(static_cast<int64_t>(rows)))) {}
   size_t top_tokens, top_values, bytes;
 };
 
@@ -134,12 +134,14 @@ struct SampleLayout {
   size_t raw_rows = 0, total = 0;
   size_t raw, out, top_tokens, top_values, rows, tokens, values, masks;
 };
-constexpr size_t kAlignment = 8 * 16;  ///< of a layout's arrays
+constexpr size_t kAlignment = kernels::device_sizes::kSampleAlignment;  ///< of a layout's arrays
+static_assert(kernels::device_sizes::kSampleRow == sizeof(SampleRowParams) &&
+              kernels::device_sizes::kSampleOutput == sizeof(SampleRowOutput) &&
+              kernels::kMostCudaLogprobs == kMaxTopLogprobs);
 
-/// Bytes of one row but for its raw copy: `entries` of lists, and a mask or none.
 size_t RowBytes(size_t entries, bool masked, size_t vocab) {
-  return sizeof(SampleRowParams) + sizeof(SampleRowOutput) + size_t{kMaxTopLogprobs} * 8 + entries * 8 +
-         (masked ? (vocab + 31) / 32 * 4 : 0);
+  return static_cast<size_t>(
+      kernels::SampleRowBytes(static_cast<int64_t>(entries), masked, static_cast<int64_t>(vocab)));
 }
 /// At most: equal tokens of a list are joined.
 size_t RowBytes(const SampleRow& row, size_t vocab) {
@@ -150,7 +152,6 @@ size_t RowBytes(const SampleRow& row, size_t vocab) {
   return RowBytes(std::min(vocab, bias) + std::min(vocab, seen) + std::min(vocab, counted),
                   row.grammar_mask != nullptr || !row.allowed_tokens.empty(), vocab);
 }
-size_t MostRowBytes(size_t vocab) { return RowBytes(3 * vocab, true, vocab) + vocab * 4; }
 
 /// The first of `rows` that fit.
 size_t RowsThatFit(std::span<const SampleRow> rows, size_t vocab, size_t work_bytes) {
@@ -263,11 +264,6 @@ class BegunDraw final : public kernels::Draw {
 };
 
 }  // namespace
-
-size_t SampleBytes(int64_t rows, int64_t vocab, size_t work_bytes) {
-  const size_t one = MostRowBytes(static_cast<size_t>(vocab));
-  return std::min(static_cast<size_t>(rows) * one, std::max(one, work_bytes)) + kAlignment;
-}
 
 bool FitOneLaunch(std::span<const SampleRow> rows, int vocab, size_t work_bytes) {
   return RowsThatFit(rows, static_cast<size_t>(vocab), work_bytes) == rows.size();

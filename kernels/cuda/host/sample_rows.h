@@ -8,7 +8,7 @@
 #include "kernels/cuda/host/pinned_memory.h"
 #include "kernels/cuda/host/scratch.h"
 #include "kernels/cuda/rows/sampler.cuh"
-#include "kernels/ops.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 
@@ -21,10 +21,6 @@ struct SampleLists {
 
 /// Tokens outside of the vocabulary are left out; biases of one token are summed.
 SampleLists PlanSample(std::span<const kernels::SampleRow> rows, int vocab);
-
-/// Device memory that `rows` rows need with `work_bytes` at a time: no row needs more than its whole vocabulary in
-/// every list, and as many rows run at once as fit.
-size_t SampleBytes(int64_t rows, int64_t vocab, size_t work_bytes);
 
 /// Runs the sampler over logits [rows, vocab] (edited in place) and waits for the results: all rows at once, or as many
 /// at a time as `work_bytes` hold, one at least.

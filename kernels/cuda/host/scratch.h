@@ -30,6 +30,9 @@ class Scratch {
     return absl::OkStatus();
   }
 
+  /// That are allocated.
+  int64_t bytes() const { return memory_ != nullptr ? static_cast<int64_t>(memory_->bytes()) : 0; }
+
   void* Ensure(size_t bytes) {
     if (memory_ == nullptr || memory_->bytes() < bytes) {
       size_t size = memory_ == nullptr ? kSmallest : memory_->bytes();

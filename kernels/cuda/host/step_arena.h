@@ -37,6 +37,7 @@ class StepArena {
     stream_.Record(half->copied);
     return static_cast<const char*>(to);
   }
+  int64_t bytes() const { return on_device_.bytes(); }
 
  private:
   gpu::Stream& stream_;

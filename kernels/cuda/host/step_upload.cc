@@ -3,11 +3,13 @@
 #include <algorithm>
 
 namespace baton::cuda {
-namespace {
 
-constexpr int64_t kIntBytes = sizeof(int32_t), kAlignment = 16;
+static_assert(kernels::device_sizes::kGroupRows == kRowsPerWarp && kernels::device_sizes::kTileTokens == kTileTokens &&
+              kernels::device_sizes::kPrefillRows == kPrefillRows &&
+              kernels::device_sizes::kPrefillTile == sizeof(PrefillTile) &&
+              kernels::device_sizes::kDecodeGroup == sizeof(DecodeGroup) &&
+              kernels::device_sizes::kDecodeItem == sizeof(DecodeItem));
 
-}  // namespace
 bool StepUpload::Holds(const kernels::RaggedBatch& b, int tokens_per_block) const {
   return table_stride_ == b.table_stride && tokens_per_block_ == tokens_per_block &&
          std::ranges::equal(row_start_, b.row_start) && std::ranges::equal(context_, b.context) &&
@@ -63,37 +65,21 @@ void StepUpload::Bind(const char* base) {
     if (plan.packed) plan.Bind(base);
 }
 
-int64_t MostGroups(const AttentionKind& kind, const kernels::StepLimits& limits) {
-  const int packed = DecodedRows(kind) * (kind.q_heads / kind.kv_heads);
-  return limits.sequences * kind.kv_heads * ((packed + kRowsPerWarp - 1) / kRowsPerWarp);
-}
-int64_t MostPartials(const AttentionKind& kind, const kernels::StepLimits& limits) {
-  const auto tiles = [](int64_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; };
-  const int64_t all = tiles(limits.positions);
-  return kind.window > 0 ? std::min(all, tiles(kind.window + DecodedRows(kind)) + 1) : all;
-}
-
-int64_t ArrayBytes(const kernels::StepLimits& limits, int tokens_per_block) {
-  const int64_t stride = limits.positions / tokens_per_block + 1;
-  return kIntBytes * (limits.sequences * (2 + stride) + 1 + 2 * limits.rows) + 5 * kAlignment;
-}
-int64_t WorkBytes(const AttentionKind& kind, const kernels::StepLimits& limits) {
-  const int64_t tiles = limits.sequences + limits.rows / kPrefillRows, groups = MostGroups(kind, limits);
-  return tiles * int64_t{sizeof(PrefillTile)} +
-         groups *
-             (int64_t{sizeof(DecodeGroup)} + MostPartials(kind, limits) * int64_t{sizeof(DecodeItem)} + 2 * kIntBytes) +
-         4 * kAlignment;
-}
-
 absl::Status StepUpload::Reserve(const kernels::StepLimits& limits) {
-  const int64_t arrays = ArrayBytes(limits, *std::ranges::min_element(limits.tokens_per_block));
+  const int64_t arrays = kernels::ArrayBytes(limits, *std::ranges::min_element(limits.tokens_per_block));
   BATON_RETURN_IF_ERROR(arrays_.Reserve(static_cast<size_t>(arrays), "the block tables of a step"));
   for (const kernels::StepLimits::Heads& heads : limits.attention) {
     const AttentionKind kind{heads.q_heads, heads.kv_heads, heads.window};
-    BATON_RETURN_IF_ERROR(
-        PlanOf(kind).memory.Reserve(static_cast<size_t>(WorkBytes(kind, limits)), "the attention work of a step"));
+    BATON_RETURN_IF_ERROR(PlanOf(kind).memory.Reserve(static_cast<size_t>(kernels::WorkBytes(heads, limits)),
+                                                      "the attention work of a step"));
   }
   return absl::OkStatus();
+}
+
+int64_t StepUpload::bytes() const {
+  int64_t sum = arrays_.bytes();
+  for (const Planned& plan : plans_) sum += plan.memory.bytes();
+  return sum;
 }
 
 StepUpload::Planned& StepUpload::PlanOf(const AttentionKind& kind) {
@@ -124,7 +110,7 @@ size_t StepUpload::PackWork(const AttentionKind& kind, const Sharing& sharing, c
   if (kind.latent) {
     shape.rows_per_group = kMlaRows;
   } else {
-    shape.max_rows = DecodedRows(kind);
+    shape.max_rows = static_cast<int>(kernels::DecodedRows(HeadsOf(kind)));
     tiles = PlanPrefill(row_start, lengths, shape.max_rows + 1);
   }
   DecodePlan decode = PlanDecode(shape);
@@ -138,10 +124,9 @@ size_t StepUpload::PackWork(const AttentionKind& kind, const Sharing& sharing, c
   for (const DecodeSlice& slice : planned.slices) counts.insert(counts.end(), {slice.groups, slice.items});
   size_t groups = 0, items = 0;  // room
   if (limits != nullptr) {
-    kernels::StepLimits rows = *limits;
-    rows.sequences = static_cast<int64_t>(lengths_.size());
-    groups = static_cast<size_t>(MostGroups(kind, rows));
-    items = groups * static_cast<size_t>(MostPartials(kind, rows));
+    const kernels::StepLimits::Heads heads = HeadsOf(kind);
+    groups = static_cast<size_t>(kernels::MostGroups(heads, static_cast<int64_t>(lengths_.size())));
+    items = groups * static_cast<size_t>(kernels::MostPartials(heads, limits->positions));
   }
   planned.at_tiles = packer.Add(tiles);
   planned.at_groups = packer.Add(decode.groups, groups);

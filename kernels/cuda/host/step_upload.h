@@ -8,7 +8,7 @@
 #include "kernels/cuda/attention/mla_decode.cuh"
 #include "kernels/cuda/host/scratch.h"
 #include "kernels/cuda/host/step_packer.h"
-#include "kernels/ops.h"
+#include "kernels/device_rooms.h"
 
 namespace baton::cuda {
 
@@ -42,14 +42,9 @@ struct AttentionWork {
   std::vector<Decode> decode;
 };
 
-/// Packed rows of one sequence and KV head that a group holds at most, and the rows that are decoded at most.
-inline int DecodedRows(const AttentionKind& kind) { return std::max(1, kRowsPerWarp / (kind.q_heads / kind.kv_heads)); }
-/// The most groups of a step, and the most partials of a group: what memory is sized by.
-int64_t MostGroups(const AttentionKind& kind, const kernels::StepLimits& limits);
-int64_t MostPartials(const AttentionKind& kind, const kernels::StepLimits& limits);
-/// The most bytes of a group's arrays, and of a kind's work.
-int64_t ArrayBytes(const kernels::StepLimits& limits, int tokens_per_block);
-int64_t WorkBytes(const AttentionKind& kind, const kernels::StepLimits& limits);
+inline kernels::StepLimits::Heads HeadsOf(const AttentionKind& kind) {
+  return {.q_heads = kind.q_heads, .kv_heads = kind.kv_heads, .window = kind.window};
+}
 
 /// Thread: the executor's. One per CudaOps and KV group: the groups of a step have tables of their own.
 class StepUpload {
@@ -58,6 +53,7 @@ class StepUpload {
   /// Steps within `limits` allocate nothing afterwards. ResourceExhausted with both numbers.
   absl::Status Reserve(const kernels::StepLimits& limits);
   bool Holds(const kernels::RaggedBatch& batch, int tokens_per_block) const;
+  int64_t bytes() const;  ///< of the device's memory
 
   /// How work is shared out, the same for all calls of an object with one kind.
   struct Sharing {
@@ -112,6 +108,11 @@ class StepUploads {
     while (steps_.size() < groups_) steps_.emplace_back(stream_);
     for (StepUpload& step : steps_) BATON_RETURN_IF_ERROR(step.Reserve(limits));
     return absl::OkStatus();
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const StepUpload& step : steps_) sum += step.bytes();
+    return sum;
   }
   StepUpload& operator[](size_t group) { return steps_[group]; }  ///< once reserved
   StepUpload& Of(const kernels::RaggedBatch& batch, int tokens_per_block) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "kernels/packed_size.h"
 #include "kernels/px/px.h"
 #include "kernels/runtime/runtime.h"
 #include "kernels/tensor.h"
@@ -16,7 +17,7 @@ namespace baton::cuda {
 class WeightUpload {
  public:
   /// `half_bytes` of pinned memory at a time, twice; a row at least.
-  explicit WeightUpload(gpu::Stream& stream, size_t half_bytes = size_t{16} << 20)
+  explicit WeightUpload(gpu::Stream& stream, size_t half_bytes = size_t{kernels::kWeightHalfBytes})
       : stream_(stream), half_bytes_(half_bytes) {}
   /// weight [n, k] f32, bf16 or f16 in host memory → bf16 rows `row_stride` elements apart, zero beyond k. The weight
   /// has been read when it returns; its copies may be under way. ResourceExhausted: no pinned memory, with the number.

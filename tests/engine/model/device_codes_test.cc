@@ -2,6 +2,7 @@
 // for.
 #include <gtest/gtest.h>
 
+#include "engine/model/decoder.h"
 #include "engine/model/files/gguf_dequant.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/quantized/checkpoint_formats.h"
@@ -16,6 +17,23 @@ kernels::QuantizedWeight Unpacked(GgmlType type, const std::string& blocks, cons
   const auto bytes = std::as_bytes(std::span(blocks));
   const int n = static_cast<int>(rule.rows()), k = static_cast<int>(rule.columns());
   return (type == GgmlType::kQ4_0 ? kernels::UnpackQ4_0(bytes, n, k) : kernels::UnpackQ8_0(bytes, n, k)).value();
+}
+
+// Of every kind, the room for other forms of codes too, in steps long enough that there is all of it, at once and in
+// pieces.
+void ExpectPlannedMemory(const ModelSource& source, bool codes) {
+  const RandomLimits limits{.rows = static_cast<int>(kernels::kExpandRows)};
+  for (const size_t work_bytes : {size_t{kernels::kDeviceWorkBytes}, size_t{1}}) {
+    auto on = LoadOnDevice(source, limits, {.work_bytes = work_bytes});
+    ASSERT_TRUE(on.ok()) << on.status();
+    const auto planned = PlanRankMemory(source, on->ops->traits(), limits.rows);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    EXPECT_EQ(planned->memory, dynamic_cast<const Decoder&>(*on->model).memory()) << source.path << ", " << work_bytes;
+    EXPECT_EQ(planned->memory.rooms.codes > 0, codes) << source.path;
+    ModelSource small = source;
+    small.memory_limit_bytes = planned->memory.Total() - on->ops->rooms().scales - 1;
+    EXPECT_TRUE(absl::IsResourceExhausted(LoadOnDevice(small, limits, {.work_bytes = work_bytes}).status()));
+  }
 }
 
 class DeviceCodes : public testing::TestWithParam<GgmlType> {
@@ -88,6 +106,13 @@ TEST_P(DeviceCodes, TakeTheBytesThatWerePlanned) {
   EXPECT_LT(bytes("blocks.gguf") / bytes("floats.gguf"), GetParam() == GgmlType::kQ4_0 ? 0.6 : 0.8);
 }
 
+TEST_P(DeviceCodes, TakeTheWorkingMemoryThatWasPlanned) {
+  for (const int width : {1, 2}) {
+    ExpectPlannedMemory(Source("blocks.gguf", width), true);
+    ExpectPlannedMemory(Source("floats.gguf", width), false);
+  }
+}
+
 /// Root mean square of the difference, as a part of b's.
 double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   double error = 0, size = 0;
@@ -148,6 +173,10 @@ TEST_P(DeviceHfCodes, TakeTheBytesThatWerePlannedOnEveryRank) {
   }
 }
 
+TEST_P(DeviceHfCodes, TakeTheWorkingMemoryThatWasPlanned) {
+  for (const int width : {1, 2, 4}) ExpectPlannedMemory(Source(model_.codes(), RankPlace::Of(0, 1, 1, width)), true);
+}
+
 // A GPU multiplies codes with codes, a CPU what they stand for. An input that lies between two codes may become either
 // of them, so that only what a scale cuts off tells rounded inputs from others here: a layer's sums are
 // ops_rounded_linear_test's.
@@ -171,6 +200,9 @@ TEST_P(DeviceRounded, InputsMeanOnAGpuWhatTheyMeanOnACpu) {
       EXPECT_LT(far, cut ? 2 : 0.4);
     }
   }
+}
+TEST_P(DeviceRounded, TakeTheWorkingMemoryThatWasPlanned) {
+  for (const int width : {1, 2, 4}) ExpectPlannedMemory(Source(model_.codes(), RankPlace::Of(0, 1, 1, width)), true);
 }
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceRounded, testing::Values(kRoundedCase, kRoundedTensorCase, kRoundedFixedCase),
                          [](const auto& info) { return std::string(info.param.name); });

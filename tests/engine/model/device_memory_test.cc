@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/model/decoder.h"
 #include "kernels/runtime/emulated_device.h"
 #include "tests/engine/model/random_steps.h"
 
@@ -65,6 +66,63 @@ TEST_P(DeviceMemory, EveryAllocationThatFailsAtTheStartIsAStatusWithBothNumbers)
     EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n << " of " << all;
   }
   gpu::FailAllocation(0);
+}
+
+// By kind, and together what the device has less of; steps change nothing of it.
+TEST_P(DeviceMemory, IsWhatWasPlannedOfEveryKind) {
+  for (const kernels::CudaOpsConfig& config :
+       {kernels::CudaOpsConfig{}, kernels::CudaOpsConfig{.kv_dtype = DType::kF8E4M3, .work_bytes = 100000}}) {
+    const auto free = static_cast<int64_t>(gpu::CurrentDevice().free_bytes);
+    auto on = LoadOnDevice(source_, limits_, config);
+    ASSERT_TRUE(on.ok()) << on.status();
+    const auto planned = PlanRankMemory(source_, on->ops->traits(), limits_.rows);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    const auto& decoder = dynamic_cast<const Decoder&>(*on->model);
+    EXPECT_EQ(planned->memory, decoder.memory());
+    for (const int64_t bytes : {planned->memory.rooms.inputs, planned->memory.rooms.partials,
+                                planned->memory.rooms.rotary, planned->memory.rooms.sampling})
+      EXPECT_GT(bytes, 0);
+    const int64_t taken = free - on->ops->device_memory()->free_bytes;
+    const int64_t counted = planned->memory.Total() + on->memory->bytes();
+    EXPECT_NEAR(static_cast<double>(taken) / static_cast<double>(counted), 1, 0.01) << taken << " for " << counted;
+    std::mt19937 random(13);
+    ASSERT_TRUE(RunStep(*on, MakeStep(3, limits_, decoder.config().vocab_size, random)).ok());
+    EXPECT_EQ(planned->memory, decoder.memory());
+  }
+}
+
+// What does not fit is refused before anything is loaded, the working memory of steps with it.
+TEST_P(DeviceMemory, TooLittleForTheStepsIsRefusedAtOnceWithBothNumbers) {
+  auto ops = kernels::MakeCudaOps({}).value();
+  const int64_t need = PlanRankMemory(source_, ops->traits(), limits_.rows)->memory.Total() - ops->rooms().Total();
+  ModelSource source = source_;
+  source.memory_limit_bytes = need - 1;
+  gpu::FailAllocation(0);
+  const absl::Status status = LoadModel(source, *ops, limits_.rows, nullptr).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  for (const std::string& part :
+       {StrCat("needs ", need, " bytes"), StrCat(need - 1, " bytes"), std::string("working memory of steps")})
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
+  EXPECT_EQ(gpu::AllocationCount(), 0);
+  source.memory_limit_bytes = need;
+  EXPECT_TRUE(LoadModel(source, *ops, limits_.rows, nullptr).ok());
+}
+
+// Weights come through the host's memory, which is another's.
+TEST_P(DeviceMemory, WhatLoadingNeedsIsTheHosts) {
+  auto ops = kernels::MakeCudaOps({}).value();
+  const auto planned = PlanRankMemory(source_, ops->traits(), limits_.rows);
+  const int64_t host = std::max(planned->scratch_bytes, planned->pinned_bytes);
+  ModelSource source = source_;
+  source.memory_limit_bytes = planned->memory.Total();
+  source.host_limit_bytes = host;
+  EXPECT_TRUE(LoadModel(source, *ops, limits_.rows, nullptr).ok());
+  source.host_limit_bytes = host - 1;
+  const absl::Status status = LoadModel(source, *ops, limits_.rows, nullptr).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  for (const std::string& part :
+       {StrCat("needs ", host, " bytes"), std::string("of the host's memory"), StrCat(host - 1, " bytes")})
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DeviceMemory, testing::Values("llama3", "gemma3"),
