@@ -288,12 +288,12 @@ class Ops {
   /// Takes the working memory that steps within `limits` need: none of them allocates on the device afterwards.
   /// ResourceExhausted with both numbers. A device that was not asked takes it as it goes.
   virtual absl::Status Prepare(const StepLimits&) { return absl::OkStatus(); }
-  /// Runs a step: `issue` makes its calls, from Embedding to the logits, for the inputs that it is given, which may
-  /// have more rows than the step's (at the end; they write no KV). A prepared device uploads the inputs in one copy,
-  /// records the calls of a step of decodes once, and replays them: then `issue` is not called.
-  virtual absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
-    return issue(step);
-  }
+  /// Makes a step's calls, from Embedding to the logits that it returns (without data: another rank's, or none).
+  using StepCalls = std::function<absl::StatusOr<Tensor>(const StepInputs&)>;
+  /// Runs a step: `issue` makes its calls for the inputs that it is given, which may have more rows than the step's (at
+  /// the end; they write no KV). A prepared device uploads the inputs in one copy, records the calls of a step of
+  /// decodes once, with the sampler behind them, and replays them: then `issue` is not called.
+  virtual absl::Status RunStep(const StepInputs& step, const StepCalls& issue) { return issue(step).status(); }
   virtual DeviceWork device_work() const { return {}; }
   /// Runs `work` once all calls before this one are done: at once where they are when they return. On a device it is
   /// another thread's, in the order of the calls; it must not call this Ops, nor block. Dropped when the device fails.
@@ -414,7 +414,8 @@ class Ops {
   /// One token per row, by SampleRow.  logits [R, vocab] f32, may be overwritten. Deterministic.
   virtual std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) = 0;
   /// The same, taken later: calls may follow meanwhile, and name the tokens that are drawn (DrawnToken). Two draws at
-  /// most are begun and not taken. With StepInputs::draws of the step before it, what to draw is on the device already.
+  /// most are begun and not taken. With StepInputs::draws of the step before it, what to draw is on the device already,
+  /// and may be drawn: a replayed step has drawn all that needs no list of tokens.
   virtual std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
     return std::make_unique<ReadyDraw>(Sample(logits, rows));
   }

@@ -117,7 +117,7 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
     const ForwardBatch issued{
         given.tokens, {given.groups.begin(), given.groups.end()}, given.logit_rows, batch.on_layer_kv};
     logits = Issue(issued, kv, cancel);
-    return logits.status();
+    return logits;
   }));
   // A replay has left them where the recorded calls did, and may have more rows.
   return inputs.recordable && wanted > 0 && place_.rank() == 0 ? a_.logits.Rows(0, wanted) : logits;

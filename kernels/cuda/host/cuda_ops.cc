@@ -182,11 +182,19 @@ std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const 
 std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
   drawn_rows_ = 0;
+  const bool given =
+      given_draws_ && given_draws_->rows.data() == rows.data() && given_draws_->rows.size() == rows.size();
+  if (given && given_drawn_rows_ > 0) {
+    drawn_rows_ = rows.size();
+    return cuda::ReadRecordedSample(stream_, sample_, std::exchange(given_draws_, std::nullopt)->lists.rows,
+                                    {static_cast<int64_t>(std::exchange(given_drawn_rows_, 0)), logits.cols()},
+                                    draw_slots_[next_draw_++ % draw_slots_.size()]);
+  }
   if (!drawn_ || rows.size() * sizeof(int32_t) > drawn_->bytes() ||
       !cuda::FitOneLaunch(rows, Int(logits.cols()), work_bytes_))
     return Ops::BeginSample(logits, rows);
   GivenDraws draws;
-  if (given_draws_ && given_draws_->rows.data() == rows.data() && given_draws_->rows.size() == rows.size())
+  if (given)
     draws = *std::exchange(given_draws_, std::nullopt);
   else
     draws.lists = cuda::PlanSample(rows, Int(logits.cols()));

@@ -63,7 +63,7 @@ class CudaOps final : public Ops {
   std::optional<DeviceMemory> device_memory() const override;
   DeviceRooms rooms() const override;
   absl::Status Prepare(const StepLimits& limits) override;
-  absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) override;
+  absl::Status RunStep(const StepInputs& step, const StepCalls& issue) override;
   DeviceWork device_work() const override;
   void WhenDone(std::function<void()> work) override { stream_.Call(std::move(work)); }
   void EndStep() override {
@@ -113,6 +113,11 @@ class CudaOps final : public Ops {
     cuda::SampleLists lists;
     const cuda::SampleRowParams* on_device = nullptr;  ///< null: they have lists of tokens, and were not sent
   };
+  /// Calls of a step of decodes, and whether the sampler is the last of them.
+  struct Recorded {
+    gpu::Graph graph;
+    bool draws = false;
+  };
   template <typename In>
   void Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps, const Tensor& out);
   template <typename Kv>
@@ -130,8 +135,10 @@ class CudaOps final : public Ops {
   int RecordedRows(const StepInputs& step) const;
   bool UploadStep(const StepInputs& step, int sequences, bool recorded);
   absl::Status PrepareDraws(const StepLimits& limits);
-  absl::Status RunUploaded(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
-  absl::Status Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
+  absl::Status RunUploaded(const StepInputs& step, const StepCalls& issue);
+  absl::Status Replay(const StepInputs& step, const StepCalls& issue);
+  absl::StatusOr<Recorded> Record(const StepInputs& step, const StepCalls& issue);
+  bool DrawsInRecord(const Tensor& logits) const;
   cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
   const int32_t* TokensOnDevice(std::span<const int32_t> tokens);
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
@@ -159,11 +166,13 @@ class CudaOps final : public Ops {
   std::optional<StepLimits> limits_;                             ///< once prepared
   std::optional<StepInputs> step_;                               ///< that runs
   const int32_t *step_tokens_ = nullptr, *step_rows_ = nullptr;  ///< of step_, on the device
-  std::map<size_t, gpu::Graph> recorded_;                        ///< by number of rows
+  const cuda::SampleRowParams* step_draws_ = nullptr;            ///< of a recorded step: of all its rows
+  std::map<size_t, Recorded> recorded_;                          ///< by number of rows
   const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
   std::optional<GivenDraws> given_draws_;
+  size_t given_drawn_rows_ = 0;       ///< of the recorded step that has drawn them, padding included; 0: nobody has
   std::optional<gpu::Memory> drawn_;  ///< int32_t of the rows of the last BeginSample; once prepared
   size_t drawn_rows_ = 0;             ///< of it
   std::array<cuda::DrawSlot, 2> draw_slots_;

@@ -130,8 +130,10 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
   // Draws with lists of tokens are sent when they begin.
   if (!step.draws.empty()) given_draws_ = {step.draws, cuda::PlanSample(step.draws, Int(limits_->vocab))};
   const bool send = given_draws_ && given_draws_->lists.tokens.empty() && given_draws_->lists.masks.empty();
-  const size_t at_draws = packer.Add(given_draws_ ? given_draws_->lists.rows.data() : nullptr,
-                                     send ? step.draws.size() : 0, step.logit_rows.size());
+  std::vector<cuda::SampleRowParams> draws;
+  if (send) draws = given_draws_->lists.rows;
+  if (recorded) draws.resize(step.logit_rows.size(), cuda::DrawsNothing());  // the sampler is in the record
+  const size_t at_draws = packer.Add(draws, step.logit_rows.size());
   for (size_t g = 0; g < step.groups.size(); ++g)
     steps_[g].Pack(step.groups[g], limits_->tokens_per_block[g], sequences, packer);
   // The longest lists, those of full attention, come last: room behind them is not copied.
@@ -141,7 +143,8 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
     if (recorded && launches != 1) return false;
   }
   const char* base = step_arena_.Send(packer.bytes());
-  if (send) given_draws_->on_device = cuda::At<cuda::SampleRowParams>(base, at_draws);
+  step_draws_ = cuda::At<cuda::SampleRowParams>(base, at_draws);
+  if (send) given_draws_->on_device = step_draws_;
   step_ = step;
   step_tokens_ = cuda::At<int32_t>(base, at_tokens);
   step_rows_ = cuda::At<int32_t>(base, at_rows);
@@ -166,43 +169,60 @@ const int32_t* CudaOps::RowsOnDevice(std::span<const int32_t> rows) {
   return step_ && std::ranges::equal(rows, step_->logit_rows) ? step_rows_ : ids_.Upload(rows);
 }
 
-absl::Status CudaOps::RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+absl::Status CudaOps::RunStep(const StepInputs& step, const StepCalls& issue) {
   given_draws_.reset();
-  if (!limits_) return issue(step);
+  given_drawn_rows_ = 0;
+  if (!limits_) return issue(step).status();
   const absl::Status status = RunUploaded(step, issue);
   step_.reset();
   return status;
 }
 
-absl::Status CudaOps::RunUploaded(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+absl::Status CudaOps::RunUploaded(const StepInputs& step, const StepCalls& issue) {
   const int sequences = step.groups[0].sequences();
   if (const int rows = RecordedRows(step); rows > 0) {
     const PaddedStep padded(step, rows, *limits_);
     if (UploadStep(padded.inputs(), sequences, true)) return Replay(padded.inputs(), issue);
   }
   UploadStep(step, sequences, false);
-  return issue(step);
+  return issue(step).status();
+}
+
+// Whether there is room for the results of all rows at once. They have no lists of tokens, so their logits stay.
+bool CudaOps::DrawsInRecord(const Tensor& logits) const {
+  return logits.data != nullptr && drawn_ && static_cast<size_t>(logits.rows()) * sizeof(int32_t) <= drawn_->bytes() &&
+         cuda::RecordedSampleBytes(logits.rows(), logits.cols()) <= sample_.bytes();
+}
+
+absl::StatusOr<CudaOps::Recorded> CudaOps::Record(const StepInputs& step, const StepCalls& issue) {
+  stream_.BeginCapture();
+  const absl::StatusOr<Tensor> logits = issue(step);
+  const bool draws = logits.ok() && DrawsInRecord(*logits);
+  if (draws) cuda::RecordSample(stream_, sample_, *logits, step_draws_, static_cast<int32_t*>(drawn_->data()));
+  gpu::Graph graph = stream_.EndCapture();
+  BATON_RETURN_IF_ERROR(logits.status());
+  return Recorded{std::move(graph), draws};
 }
 
 // Records the step's calls first, when none of as many rows has been recorded for that memory. A record that does not
 // fit into the device's memory is not tried again: its steps are padded to the next size, or launched one by one. Where
 // other ranks run them too they stay padded to this size, whether it fits there or not: all send as many rows.
-absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+absl::Status CudaOps::Replay(const StepInputs& step, const StepCalls& issue) {
   if (std::exchange(recorded_memory_, step.memory) != step.memory) recorded_.clear();
   auto found = recorded_.find(step.tokens.size());
   if (found == recorded_.end()) {
-    stream_.BeginCapture();
-    const absl::Status status = issue(step);
-    gpu::Graph graph = stream_.EndCapture();
-    if (!status.ok()) return status;
-    if (!graph.held() && !has_peers_) {
+    BATON_ASSIGN_OR_RETURN(Recorded recorded, Record(step, issue));
+    if (!recorded.graph.held() && !has_peers_) {
       std::erase(limits_->recorded_rows, Int(step.tokens.size()));
-      return issue(step);
+      return issue(step).status();
     }
-    found = recorded_.emplace(step.tokens.size(), std::move(graph)).first;
+    found = recorded_.emplace(step.tokens.size(), std::move(recorded)).first;
   }
-  if (!found->second.held()) return issue(step);
-  stream_.Replay(found->second);
+  if (!found->second.graph.held()) return issue(step).status();
+  stream_.Replay(found->second.graph);
+  if (!found->second.draws) return absl::OkStatus();
+  drawn_rows_ = 0;  // those of the draw before are gone
+  if (given_draws_ && given_draws_->on_device != nullptr) given_drawn_rows_ = step.logit_rows.size();
   return absl::OkStatus();
 }
 

@@ -117,21 +117,29 @@ struct ResultLayout {
 /// uploaded.
 struct SampleLayout {
   SampleLayout(const SampleLists& lists, size_t vocab) {
-    const size_t count = lists.rows.size();
-    for (size_t r = 0; r < count; ++r)
+    size_t raw_rows = 0;
+    for (size_t r = 0; r < lists.rows.size(); ++r)
       if (lists.rows[r].num_logprobs >= 0 && lists.rows[r].target < 0) raw_rows = r + 1;
-    raw = Place(raw_rows * vocab * 4);
-    const ResultLayout results(count);
-    out = Place(results.bytes);
-    top_tokens = out + results.top_tokens;
-    top_values = out + results.top_values;
-    rows = Place(count * sizeof(SampleRowParams));
+    PlaceResults(lists.rows.size(), raw_rows * vocab * 4);
+    rows = Place(lists.rows.size() * sizeof(SampleRowParams));
     tokens = Place(lists.tokens.size() * 4);
     values = Place(lists.values.size() * 4);
     masks = Place(lists.masks.size() * 4);
   }
+  /// Of a recorded launch: any row may want a raw copy, and nothing is uploaded.
+  explicit SampleLayout(const RecordedShape& shape) {
+    PlaceResults(static_cast<size_t>(shape.rows), static_cast<size_t>(shape.rows * shape.vocab * 4));
+    rows = tokens = values = masks = total;
+  }
+  void PlaceResults(size_t count, size_t raw_bytes) {
+    raw = Place(raw_bytes);
+    const ResultLayout results(count);
+    out = Place(results.bytes);
+    top_tokens = out + results.top_tokens;
+    top_values = out + results.top_values;
+  }
   size_t Place(size_t bytes) { return std::exchange(total, total + Aligned(bytes)); }
-  size_t raw_rows = 0, total = 0;
+  size_t total = 0;
   size_t raw, out, top_tokens, top_values, rows, tokens, values, masks;
 };
 constexpr size_t kAlignment = kernels::device_sizes::kSampleAlignment;  ///< of a layout's arrays
@@ -164,6 +172,26 @@ size_t RowsThatFit(std::span<const SampleRow> rows, size_t vocab, size_t work_by
   return rows.size();
 }
 
+/// All but where the rows are, when they are not in `base`.
+SampleParams ParamsOf(const kernels::Tensor& logits, char* base, const SampleLayout& layout, int32_t* drawn) {
+  auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
+  SampleParams p{};
+  p.logits = logits.Data<float>();
+  p.stride = logits.row_stride;
+  p.count = static_cast<int>(logits.rows());
+  p.vocab = static_cast<int>(logits.cols());
+  p.drawn = drawn;
+  at(p.raw, layout.raw);
+  at(p.rows, layout.rows);
+  at(p.tokens, layout.tokens);
+  at(p.values, layout.values);
+  at(p.masks, layout.masks);
+  at(p.out, layout.out);
+  at(p.top_tokens, layout.top_tokens);
+  at(p.top_logprobs, layout.top_values);
+  return p;
+}
+
 /// `rows`: lists.rows where they are on the device already, and the other lists are empty; else null. Returns where the
 /// results will be on the device, and how many bytes.
 std::pair<const char*, size_t> Launch(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
@@ -183,30 +211,16 @@ std::pair<const char*, size_t> Launch(gpu::Stream& stream, Scratch& scratch, con
     put(layout.masks, lists.masks);
     stream.Upload(base + layout.rows, inputs.data(), inputs.size());
   }
-  auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
-  SampleParams p{};
-  p.logits = logits.Data<float>();
-  p.stride = logits.row_stride;
-  p.count = static_cast<int>(lists.rows.size());
-  p.vocab = static_cast<int>(vocab);
-  p.drawn = drawn;
-  at(p.raw, layout.raw);
-  at(p.rows, layout.rows);
+  SampleParams p = ParamsOf(logits, base, layout, drawn);
   if (rows != nullptr) p.rows = rows;
-  at(p.tokens, layout.tokens);
-  at(p.values, layout.values);
-  at(p.masks, layout.masks);
-  at(p.out, layout.out);
-  at(p.top_tokens, layout.top_tokens);
-  at(p.top_logprobs, layout.top_values);
   LaunchSample(stream, p);
   return {base + layout.out, ResultLayout(lists.rows.size()).bytes};
 }
 
-/// Appends what a launch of `rows` left in `bytes`.
-void Read(const char* bytes, std::span<const SampleRowParams> rows, std::vector<kernels::SampleResult>& results) {
+/// Appends what a launch, of whose rows `rows` are the first, left in `bytes`.
+void Read(const char* bytes, std::span<const SampleRowParams> rows, const ResultLayout& layout,
+          std::vector<kernels::SampleResult>& results) {
   constexpr size_t kTop = kMaxTopLogprobs;
-  const ResultLayout layout(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
     SampleRowOutput o;
     std::memcpy(&o, bytes + r * sizeof(o), sizeof(o));
@@ -230,13 +244,15 @@ void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logi
   std::vector<char> bytes(size);
   stream.CopyAsync(bytes.data(), from, size);
   EndIfDeviceFailed(stream.Synchronize());
-  Read(bytes.data(), lists.rows, results);
+  Read(bytes.data(), lists.rows, ResultLayout(lists.rows.size()), results);
 }
 
 /// One launch whose results are read later.
 class BegunDraw final : public kernels::Draw {
  public:
-  BegunDraw(DrawSlot& slot, std::vector<SampleRowParams> rows) : slot_(slot), rows_(std::move(rows)) {
+  /// `rows` are the first of as many as `layout` has.
+  BegunDraw(DrawSlot& slot, std::vector<SampleRowParams> rows, const ResultLayout& layout)
+      : slot_(slot), layout_(layout), rows_(std::move(rows)) {
     slot_.taken = false;
   }
   ~BegunDraw() override {
@@ -248,7 +264,7 @@ class BegunDraw final : public kernels::Draw {
     Await();
     std::vector<kernels::SampleResult> results;
     results.reserve(rows_.size());
-    Read(static_cast<const char*>(slot_.results->memory.data()), rows_, results);
+    Read(static_cast<const char*>(slot_.results->memory.data()), rows_, layout_, results);
     return results;
   }
 
@@ -259,9 +275,20 @@ class BegunDraw final : public kernels::Draw {
     taken_ = slot_.taken = true;
   }
   DrawSlot& slot_;
+  const ResultLayout layout_;
   bool taken_ = false;
   const std::vector<SampleRowParams> rows_;
 };
+
+/// Copies the results at `from` into `slot`.
+std::unique_ptr<kernels::Draw> BeginRead(gpu::Stream& stream, const char* from, const ResultLayout& layout,
+                                         std::vector<SampleRowParams> rows, DrawSlot& slot) {
+  BATON_CHECK(slot.taken, "more than two draws are begun and not taken");
+  BATON_CHECK(layout.bytes <= slot.results->memory.bytes());
+  stream.CopyAsync(slot.results->memory.data(), from, layout.bytes);
+  stream.Record(slot.results->copied);
+  return std::make_unique<BegunDraw>(slot, std::move(rows), layout);
+}
 
 }  // namespace
 
@@ -291,12 +318,35 @@ absl::Status DrawSlot::Reserve(const gpu::Stream& stream, int64_t rows) {
 std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
                                            SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
                                            DrawSlot& slot) {
-  BATON_CHECK(slot.taken, "more than two draws are begun and not taken");
+  const size_t count = lists.rows.size();
   const auto [from, size] = Launch(stream, scratch, logits, lists, on_device, drawn);
-  BATON_CHECK(size <= slot.results->memory.bytes());
-  stream.CopyAsync(slot.results->memory.data(), from, size);
-  stream.Record(slot.results->copied);
-  return std::make_unique<BegunDraw>(slot, std::move(lists.rows));
+  return BeginRead(stream, from, ResultLayout(count), std::move(lists.rows), slot);
+}
+
+SampleRowParams DrawsNothing() {
+  SampleRowParams row{};
+  row.mask_offset = row.num_logprobs = -1;  // `target` is 0: a token that is given
+  return row;
+}
+
+int64_t RecordedSampleBytes(int64_t rows, int64_t vocab) {
+  return static_cast<int64_t>(SampleLayout(RecordedShape{rows, vocab}).total);
+}
+
+void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleRowParams* rows,
+                  int32_t* drawn) {
+  const SampleLayout layout(RecordedShape{logits.rows(), logits.cols()});
+  SampleParams p = ParamsOf(logits, static_cast<char*>(scratch.Ensure(layout.total)), layout, drawn);
+  p.rows = rows;
+  LaunchSample(stream, p);
+}
+
+std::unique_ptr<kernels::Draw> ReadRecordedSample(gpu::Stream& stream, Scratch& scratch,
+                                                  std::vector<SampleRowParams> rows, const RecordedShape& shape,
+                                                  DrawSlot& slot) {
+  const SampleLayout layout(shape);
+  const char* from = static_cast<const char*>(scratch.Ensure(layout.total)) + layout.out;
+  return BeginRead(stream, from, ResultLayout(static_cast<size_t>(shape.rows)), std::move(rows), slot);
 }
 
 std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,

@@ -48,4 +48,21 @@ std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch
                                            SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
                                            DrawSlot& slot);
 
+/// What a row of a recorded step is given that draws nothing: token 0 without a look at its logits.
+SampleRowParams DrawsNothing();
+/// Logits of a recorded step.
+struct RecordedShape {
+  int64_t rows = 0, vocab = 0;
+};
+/// What all rows of a recorded step take of the sampler's memory.
+int64_t RecordedSampleBytes(int64_t rows, int64_t vocab);
+/// Records the sampler over `logits`, with results at the start of `scratch`, which has room for them: `rows`
+/// [logits.rows()] without lists of tokens, where the step reads them. `drawn` [logits.rows()] gets the tokens.
+void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleRowParams* rows,
+                  int32_t* drawn);
+/// The results of the replay before, for the first rows, which are `rows`, come into `slot`.
+std::unique_ptr<kernels::Draw> ReadRecordedSample(gpu::Stream& stream, Scratch& scratch,
+                                                  std::vector<SampleRowParams> rows, const RecordedShape& shape,
+                                                  DrawSlot& slot);
+
 }  // namespace baton::cuda

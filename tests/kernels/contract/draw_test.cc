@@ -116,7 +116,7 @@ TEST_P(DrawContract, AStepThatIsToldWhatToDrawDrawsIt) {
     const std::vector<SampleRow> rows = SomeRows(3, lists);
     const std::vector<SampleResult> want = ops_->Sample(Rows(copy), rows);
     StepInputs step{tokens, {&group, 1}, logit_rows, nullptr, false, rows};
-    ASSERT_TRUE(ops_->RunStep(step, [](const StepInputs&) { return absl::OkStatus(); }).ok());
+    ASSERT_TRUE(ops_->RunStep(step, [](const StepInputs&) { return Tensor(); }).ok());
     ExpectEqual(ops_->BeginSample(Rows(logits), rows)->Take(), want);
     // Without a step before it, what to draw is sent anew.
     SharedVector<float> again = Logits(), copy_again = again;
