@@ -146,7 +146,9 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
 absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
   const BenchOptions& o = bench.options;
   BenchOptions drawn = o;  // a broken file is said before a server is looked for
-  BATON_ASSIGN_OR_RETURN(std::vector<load::Prompt> prompts, load::MakePrompts(drawn));
+  std::string note;
+  BATON_ASSIGN_OR_RETURN(std::vector<load::Prompt> prompts, load::MakePrompts(drawn, &note));
+  if (!note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   BATON_ASSIGN_OR_RETURN(std::vector<BenchTarget> targets, FindTargets(o));
   for (const BenchTarget& target : targets) WarmUp(target, prompts, bench);
   BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));

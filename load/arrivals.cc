@@ -5,7 +5,6 @@
 #include <random>
 
 namespace baton::load {
-namespace {
 
 double RateOf(const BenchOptions& o, double rate, size_t index, size_t requests) {
   if (o.ramp_up_strategy == "none") return rate;
@@ -13,8 +12,6 @@ double RateOf(const BenchOptions& o, double rate, size_t index, size_t requests)
   if (o.ramp_up_strategy == "linear") return o.ramp_up_start_rps + (o.ramp_up_end_rps - o.ramp_up_start_rps) * part;
   return o.ramp_up_start_rps * std::pow(o.ramp_up_end_rps / o.ramp_up_start_rps, part);
 }
-
-}  // namespace
 
 std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t requests) {
   std::vector<Duration> out(requests, Duration::zero());

@@ -9,6 +9,9 @@
 
 namespace baton::load {
 
+/// Requests per second at which request `index` of `requests` comes: `rate`, or what the ramp has grown to.
+double RateOf(const BenchOptions& options, double rate, size_t index, size_t requests);
+
 /// Gaps are drawn from a gamma distribution with shape `burstiness` around 1/rate, and stretched together so that the
 /// whole takes what the rates say: a run of N requests at rate r lasts N/r. With a ramp the rate grows from request to
 /// request, whatever `rate` is. An infinite rate gives zeros.

@@ -12,11 +12,13 @@ namespace baton::load {
 namespace {
 
 absl::Status CheckShownMetrics(const std::string& text) {
-  constexpr std::string_view kNames[] = {"ttft", "ttst", "tpot", "itl", "e2el"};
+  constexpr std::string_view kNames[] = {
+      "ttft", "ttst", "tpot", "itl", "e2el", "client_queue_time", "e2el_including_client_queue"};
   for (const std::string& one : std::vector<std::string>(absl::StrSplit(text, ','))) {
     if (std::ranges::find(kNames, one) == std::end(kNames))
-      return absl::InvalidArgumentError(
-          StrCat("--percentile-metrics: \"", one, "\" is not ttft, ttst, tpot, itl or e2el"));
+      return absl::InvalidArgumentError(StrCat("--percentile-metrics: \"", one,
+                                               "\" is not ttft, ttst, tpot, itl, e2el, client_queue_time or "
+                                               "e2el_including_client_queue"));
   }
   return absl::OkStatus();
 }

@@ -30,6 +30,10 @@ struct BenchOptions {
   int64_t prefix_repetition_output_len = 128;
   int64_t sonnet_input_len = 550, sonnet_output_len = 150, sonnet_prefix_len = 200;
   int64_t sharegpt_output_len = 0, custom_output_len = 256, trace_block_size = 0;
+  int64_t timed_trace_chunk_hash_size = 16;
+  double timed_trace_sec_multiplier = 1;
+  std::string timed_trace_label_timestamp = "timestamp", timed_trace_label_input_length = "input_length";
+  std::string timed_trace_label_output_length = "output_length", timed_trace_label_hash_ids = "hash_ids";
   double trace_speed = 1;
   bool self_timed = true;
 
@@ -86,15 +90,16 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
 
 template <class Visitor>
 void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
-  field("dataset-name", c.dataset_name, "", "where prompts come from",
-        OneOf({{"random"},
-               {"prefix_repetition"},
-               {"sonnet", "made verse: lines that all prompts share, then lines of their own"},
-               {"sharegpt", "conversations, JSON"},
-               {"custom", "JSON lines with prompt or messages, and output_tokens"},
-               {"mooncake", "JSON lines with timestamp, input_length, output_length, hash_ids"},
-               {"timed_trace", "the same, or ts, il, ol, bh"},
-               {"azure", "CSV: TIMESTAMP,ContextTokens,GeneratedTokens"}}));
+  field(
+      "dataset-name", c.dataset_name, "", "where prompts come from",
+      OneOf({{"random"},
+             {"prefix_repetition"},
+             {"sonnet", "made verse: lines that all prompts share, then lines of their own"},
+             {"sharegpt", "conversations, JSON"},
+             {"custom", "JSON lines with prompt or messages, and output_tokens"},
+             {"mooncake", "JSON lines with timestamp, input_length, output_length, hash_ids"},
+             {"timed_trace", "JSON lines of the fields that --timed-trace-label-… name, in seconds; or ts, il, ol, bh"},
+             {"azure", "CSV: TIMESTAMP,ContextTokens,GeneratedTokens"}}));
   field("dataset-path", c.dataset_path, "file", "of sharegpt, custom and the traces");
   field("num-prompts", c.num_prompts, "requests", "how many; of a trace, at most", Range(1, 10'000'000));
   field("seed", c.seed, "", "of prompts, arrivals and the requests' own seeds");
@@ -116,7 +121,20 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("sonnet-prefix-len", c.sonnet_prefix_len, "tokens", "of the lines that all share", AtLeast(0));
   field("sharegpt-output-len", c.sharegpt_output_len, "tokens", "0: about the length of the file's answer", AtLeast(0));
   field("custom-output-len", c.custom_output_len, "tokens", "where a line does not say", AtLeast(1));
-  field("trace-block-size", c.trace_block_size, "tokens", "per hash; 0: 512 of hash_ids, 1024 of bh", AtLeast(0));
+  field("trace-block-size", c.trace_block_size, "tokens",
+        "per hash; 0: 512 of mooncake's hash_ids, 1024 of bh, --timed-trace-chunk-hash-size of timed_trace",
+        AtLeast(0));
+  field("timed-trace-chunk-hash-size", c.timed_trace_chunk_hash_size, "tokens", "of timed_trace, per hash", AtLeast(1));
+  field("timed-trace-sec-multiplier", c.timed_trace_sec_multiplier, "s",
+        "that a timestamp of timed_trace counts in; 0.001 where it is in milliseconds", Range(1e-9, 1e6));
+  field("timed-trace-label-timestamp", c.timed_trace_label_timestamp, "", "of timed_trace: the field of the time",
+        NotEmpty("a field"));
+  field("timed-trace-label-input-length", c.timed_trace_label_input_length, "", "of the prompt's tokens",
+        NotEmpty("a field"));
+  field("timed-trace-label-output-length", c.timed_trace_label_output_length, "", "of the answer's tokens",
+        NotEmpty("a field"));
+  field("timed-trace-label-hash-ids", c.timed_trace_label_hash_ids, "", "of the hashes of the prompt's blocks",
+        NotEmpty("a field"));
   field("trace-speed", c.trace_speed, "", "2: twice as fast as it was recorded", AtLeast(1e-6));
   field("self-timed", c.self_timed, "", "a trace's requests come at their own times, not at --request-rate");
 }
@@ -159,7 +177,8 @@ void VisitLoadFields(BenchOptions& c, Visitor&& field) {
 template <class Visitor>
 void VisitResultFields(BenchOptions& c, Visitor&& field) {
   field("goodput", c.goodput, "key:ms", "what a good request keeps: ttft, tpot, e2el");
-  field("percentile-metrics", c.percentile_metrics, "", "which are printed: ttft, ttst, tpot, itl, e2el");
+  field("percentile-metrics", c.percentile_metrics, "",
+        "which are printed: ttft, ttst, tpot, itl, e2el, client_queue_time, e2el_including_client_queue");
   field("metric-percentiles", c.metric_percentiles, "", "such as 50,90,99");
   field("label", c.label, "", "of the run, in the result and its file name");
   field("metadata", c.metadata, "key=value", "put into the result");
@@ -188,6 +207,11 @@ inline bool IsGrpc(const BenchOptions& options) { return options.backend.starts_
 /// Whether requests are chats: by --endpoint, or by --backend where that is not given.
 inline bool IsChat(const BenchOptions& options) {
   return options.endpoint.empty() ? options.backend.ends_with("-chat") : options.endpoint.ends_with("chat/completions");
+}
+/// Whether requests come when a trace says.
+inline bool KeepsOwnTimes(const BenchOptions& options) {
+  const std::string& name = options.dataset_name;
+  return options.self_timed && (name == "mooncake" || name == "timed_trace" || name == "azure");
 }
 inline std::string PathOf(const BenchOptions& options) {
   if (!options.endpoint.empty()) return options.endpoint;

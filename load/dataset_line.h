@@ -28,11 +28,9 @@ class DatasetLine {
     if (!value.is_object()) return Wrong(StrCat("not a JSON object: ", Printable(text, 60)));
     return value;
   }
-  /// The number under one of two names.
-  absl::StatusOr<double> Number(const Json& row, const char* name, const char* other, double least, double most) const {
-    const char* key = row.contains(name) ? name : other;
+  absl::StatusOr<double> Number(const Json& row, const std::string& key, double least, double most) const {
     const auto it = row.find(key);
-    if (it == row.end()) return Wrong(StrCat("no \"", name, "\""));
+    if (it == row.end()) return Wrong(StrCat("no \"", key, "\""));
     if (!it->is_number()) return Wrong(StrCat("\"", key, "\" is no number: ", Printable(it->dump(), 40)));
     const double value = it->get<double>();
     if (!(value >= least && value <= most))

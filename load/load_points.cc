@@ -50,18 +50,25 @@ absl::StatusOr<std::vector<LoadPoint>> PointsOf(const BenchOptions& o) {
   if (ramp && (rates.size() > 1 || !std::isinf(rates.front())))
     return absl::InvalidArgumentError(
         "--ramp-up-strategy and --request-rate both say when requests come: leave one out");
+  const bool own_times = KeepsOwnTimes(o);
+  if (own_times && (ramp || rates.size() > 1 || !std::isinf(rates.front())))
+    return absl::InvalidArgumentError(
+        StrCat("--dataset-name ", o.dataset_name, " has times of its own, and ",
+               ramp ? StrCat("--ramp-up-strategy ", o.ramp_up_strategy) : StrCat("--request-rate ", o.request_rate),
+               " others: --no-self-timed gives up the trace's, --trace-speed changes them"));
   if (rates.size() * limits.size() > kMostPoints)
     return absl::InvalidArgumentError(StrCat("--request-rate and --max-concurrency ask for ",
                                              rates.size() * limits.size(), " loads, ", kMostPoints, " are measured"));
   std::vector<LoadPoint> out;
   for (const double rate : rates) {
-    for (const int64_t limit : limits) out.push_back({rate, limit});
+    for (const int64_t limit : limits) out.push_back({rate, limit, own_times});
   }
   return out;
 }
 
 std::string PointName(const LoadPoint& point) {
   const std::string limit = point.max_concurrency > 0 ? StrCat(point.max_concurrency, " at a time") : "";
+  if (point.own_times) return StrCat("at its own times", limit.empty() ? "" : ", ", limit);
   if (std::isinf(point.request_rate)) return limit.empty() ? "all at once" : limit;
   return StrCat(point.request_rate, "/s", limit.empty() ? "" : ", ", limit);
 }

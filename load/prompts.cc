@@ -101,13 +101,13 @@ void WriteOut(int64_t vocab_size, Prompt& prompt) {
     AppendMade(piece.number, piece.tokens, vocab_size, prompt);
 }
 
-absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options) {
-  BATON_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, DrawPrompts(options));
+absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options, std::string* note) {
+  BATON_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, DrawPrompts(options, note));
   for (Prompt& prompt : prompts) WriteOut(options.random_vocab_size, prompt);
   return prompts;
 }
 
-absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options) {
+absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options, std::string* note) {
   if (options.random_vocab_size > 0 && IsChat(options)) {
     return absl::InvalidArgumentError(
         StrCat("--random-vocab-size ", options.random_vocab_size, ": chats are text; only completions take token ids"));
@@ -117,7 +117,7 @@ absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options) {
   if (made != std::end(kMade)) {
     for (int64_t i = 0; i < options.num_prompts; ++i) prompts.push_back(made->make(options, static_cast<uint64_t>(i)));
   } else {
-    absl::StatusOr<std::vector<Prompt>> read = ReadPrompts(options);
+    absl::StatusOr<std::vector<Prompt>> read = ReadPrompts(options, note);
     if (!read.ok()) return read.status();
     prompts = *std::move(read);
   }

@@ -30,10 +30,11 @@ struct Prompt {
   std::optional<Duration> at{};  ///< of a trace: when it came, from the first one on
 };
 
-/// InvalidArgument names flag, or file:line and what is wrong there. NotFound: no such file.
-absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options);
+/// InvalidArgument names flag, or file:line and what is wrong there. NotFound: no such file. `note`, if any, becomes a
+/// line to tell when a file has fewer requests than --num-prompts: how many were read, and skipped for what.
+absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options, std::string* note = nullptr);
 /// The same, with made prompts as pieces: a long trace takes little memory.
-absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options);
+absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options, std::string* note = nullptr);
 /// Its pieces become text, or ids below `vocab_size`.
 void WriteOut(int64_t vocab_size, Prompt& prompt);
 
@@ -41,6 +42,6 @@ void WriteOut(int64_t vocab_size, Prompt& prompt);
 void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prompt);
 
 /// The lines of a file, with made prompts as pieces: sharegpt, custom, mooncake, timed_trace, azure.
-absl::StatusOr<std::vector<Prompt>> ReadPrompts(const BenchOptions& options);
+absl::StatusOr<std::vector<Prompt>> ReadPrompts(const BenchOptions& options, std::string* note = nullptr);
 
 }  // namespace baton::load

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/str_cat.h"
+#include "load/arrivals.h"
 #include "load/report_lists.h"
 
 namespace baton::load {
@@ -29,7 +31,10 @@ std::vector<Metric> MetricsOf(const Summary& s) {
           {"ttst", "TTST", "Time to Second Token (after the 1st)", s.ttst},
           {"tpot", "TPOT", "Time per Output Token (excl. 1st token)", s.tpot},
           {"itl", "ITL", "Inter-token Latency", s.itl},
-          {"e2el", "E2EL", "End-to-end Latency", s.e2el}};
+          {"e2el", "E2EL", "End-to-end Latency", s.e2el},
+          {"client_queue_time", "Client Queue Time", "Client-side Queueing", s.queue},
+          {"e2el_including_client_queue", "E2EL incl. Client Queue", "Queue-inclusive End-to-end Latency",
+           s.e2el_with_queue}};
 }
 
 std::string PercentName(double percent) {
@@ -127,6 +132,28 @@ void AddStatistics(Json& out, const Report& r, const std::string& key, const Sta
     out[StrCat("p", PercentName(percent), "_", key, "_ms")] = values.Percentile(percent);
 }
 
+std::string IsoTime(double since_1970_s) {
+  const int64_t micros = std::llround(since_1970_s * 1e6);
+  const auto seconds = static_cast<std::time_t>(micros / 1'000'000);
+  std::tm day{};
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", localtime_r(&seconds, &day));
+  return absl::StrFormat("%s.%06d", text, micros % 1'000'000);
+}
+
+// When a growing rate reached each whole number of requests per second: where a request was due at it.
+Json RateChanges(const Report& r) {
+  const std::vector<Outcome>& outcomes = r.measured.run.outcomes;
+  Json out = Json::array();
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const double rate = RateOf(r.options, r.measured.point.request_rate, i, outcomes.size());
+    if (i > 0 && std::floor(rate) <= out.back()["rps"].get<double>()) continue;
+    out.push_back({{"rps", i == 0 ? rate : std::floor(rate)},
+                   {"timestamp", IsoTime(r.measured.run.started_at_s + Seconds(outcomes[i].sent))}});
+  }
+  return out;
+}
+
 void AddSetting(Json& out, const Report& r) {
   const BenchOptions& o = r.options;
   const LoadPoint& point = r.measured.point;
@@ -151,6 +178,7 @@ void AddSetting(Json& out, const Report& r) {
     out["ramp_up_strategy"] = o.ramp_up_strategy;
     out["ramp_up_start_rps"] = o.ramp_up_start_rps;
     out["ramp_up_end_rps"] = o.ramp_up_end_rps;
+    out["rps_change_events"] = RateChanges(r);
   }
   out["real_time"] = r.measured.run.real_time;
 }
@@ -176,6 +204,7 @@ void AddCounts(Json& out, const Summary& s) {
   out["total_token_throughput"] = PerSecond(s, s.input_tokens + s.output_tokens);
   out["max_output_tokens_per_s"] = s.peak_tokens_per_s;
   out["max_concurrent_requests"] = s.most_in_a_second;
+  out["rtfx"] = 0.0;  // of audio, which there is none of
   out["most_requests_at_a_time"] = s.most_at_a_time;
   out["connections"] = s.connections;
   out["schedule_lag_p50_ms"] = s.lag.Percentile(50);
@@ -240,8 +269,6 @@ std::string ReportJson(const Report& r) {
   AddCounts(out, s);
   for (const Metric& m : MetricsOf(s)) AddStatistics(out, r, m.key, m.values);
   AddStatistics(out, r, "burst_gap", s.burst_gap);
-  AddStatistics(out, r, "client_queue_time", s.queue);
-  AddStatistics(out, r, "e2el_including_client_queue", s.e2el_with_queue);
   out["requests_with_stages"] = s.with_stages;
   if (s.median) out["ttft_stages"] = {{"p50", StagesJson(*s.median)}, {"p99", StagesJson(*s.p99)}};
   if (const std::optional<Verified>& v = r.measured.verified) {
@@ -252,7 +279,9 @@ std::string ReportJson(const Report& r) {
   for (const FaultSeen& f : r.measured.run.faults)
     out["faults"].push_back({{"at_s", Seconds(f.at)}, {"what", f.what}, {"error", f.error}});
   for (const Dip& d : r.measured.dips) out["dips"].push_back(DipJson(d));
-  if (r.options.save_detailed) AddRequestLists(out, r.measured.run.outcomes, RequestListKeys());
+  constexpr std::string_view kAlways[] = {"latencies", "queue_times"};  // as people know it
+  AddRequestLists(out, r.measured.run.outcomes,
+                  r.options.save_detailed ? RequestListKeys() : std::span<const std::string_view>(kAlways));
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

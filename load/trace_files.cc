@@ -19,6 +19,26 @@ using Json = nlohmann::json;
 /// A year: nobody replays a longer trace, and every time of a shorter one has a Duration.
 constexpr double kLongestTraceMs = 366 * 86400e3;
 
+/// What a line of JSON calls things, and in which units.
+struct LineForm {
+  std::string time, input, output, hashes;
+  double ms = 1;           ///< of one of its time's units
+  int64_t block_size = 0;  ///< tokens of a hash
+};
+
+LineForm FormOf(const Json& row, const BenchOptions& o) {
+  LineForm form = {"timestamp", "input_length", "output_length", "hash_ids", 1, 512};
+  const bool brief = row.contains("ts") && row.contains("il") && row.contains("ol");
+  if (o.dataset_name == "timed_trace" && !brief) {
+    form = {o.timed_trace_label_timestamp, o.timed_trace_label_input_length,   o.timed_trace_label_output_length,
+            o.timed_trace_label_hash_ids,  1e3 * o.timed_trace_sec_multiplier, o.timed_trace_chunk_hash_size};
+  } else if (!row.contains("timestamp") && row.contains("ts")) {
+    form = {"ts", "il", "ol", "bh", 1, 1024};
+  }
+  if (o.trace_block_size > 0) form.block_size = o.trace_block_size;
+  return form;
+}
+
 /// The number of a block's made text: the same hash is the same text.
 absl::StatusOr<uint64_t> BlockPiece(const Json& hash, const DatasetLine& line) {
   if (hash.is_number_integer()) return hash.get<uint64_t>() * 0x9e3779b97f4a7c15 + 1;
@@ -27,10 +47,10 @@ absl::StatusOr<uint64_t> BlockPiece(const Json& hash, const DatasetLine& line) {
 }
 
 // A trace's prompt is made of its blocks; what they do not cover is its own.
-absl::Status MakeBlocks(const Json& row, const BenchOptions& o, const DatasetLine& line, uint64_t number,
-                        Prompt& prompt) {
-  const char* key = row.contains("hash_ids") ? "hash_ids" : "bh";
-  const int64_t size = o.trace_block_size > 0 ? o.trace_block_size : key[0] == 'h' ? 512 : 1024;
+absl::Status MakeBlocks(const Json& row, const LineForm& form, const BenchOptions& o, const DatasetLine& line,
+                        uint64_t number, Prompt& prompt) {
+  const std::string& key = form.hashes;
+  const int64_t size = form.block_size;
   int64_t left = prompt.tokens;
   if (const auto blocks = row.find(key); blocks != row.end()) {
     if (!blocks->is_array()) return line.Wrong(StrCat("\"", key, "\" is no list"));
@@ -65,13 +85,14 @@ absl::Status TraceReader::SetTime(double ms, const DatasetLine& line, Prompt& pr
 absl::StatusOr<Prompt> TraceReader::Json(const std::string& text, const DatasetLine& line, uint64_t number) {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json row, line.Object(text));
   Prompt prompt;
-  BATON_ASSIGN_OR_RETURN(const double ms, line.Number(row, "timestamp", "ts", 0, 1e15));
-  BATON_ASSIGN_OR_RETURN(const double input, line.Number(row, "input_length", "il", 1, kMostTokensOfALine));
-  BATON_ASSIGN_OR_RETURN(const double output, line.Number(row, "output_length", "ol", 0, kMostTokensOfALine));
+  const LineForm form = FormOf(row, options_);
+  BATON_ASSIGN_OR_RETURN(const double time, line.Number(row, form.time, 0, 1e15));
+  BATON_ASSIGN_OR_RETURN(const double input, line.Number(row, form.input, 1, kMostTokensOfALine));
+  BATON_ASSIGN_OR_RETURN(const double output, line.Number(row, form.output, 0, kMostTokensOfALine));
   prompt.tokens = static_cast<int64_t>(input);
   prompt.output_tokens = std::max<int64_t>(1, static_cast<int64_t>(output));
-  BATON_RETURN_IF_ERROR(SetTime(ms, line, prompt));
-  BATON_RETURN_IF_ERROR(MakeBlocks(row, options_, line, number, prompt));
+  BATON_RETURN_IF_ERROR(SetTime(time * form.ms, line, prompt));
+  BATON_RETURN_IF_ERROR(MakeBlocks(row, form, options_, line, number, prompt));
   return prompt;
 }
 

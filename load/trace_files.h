@@ -17,8 +17,8 @@ class TraceReader {
  public:
   explicit TraceReader(const BenchOptions& options) : options_(options) {}
 
-  /// Mooncake's form {"timestamp", "input_length", "output_length", "hash_ids"}, or the same as {"ts", "il", "ol",
-  /// "bh"}.
+  /// Mooncake's form {"timestamp", "input_length", "output_length", "hash_ids"} in ms, or the same as {"ts", "il",
+  /// "ol", "bh"}; of timed_trace under the names and in the units that its flags say.
   absl::StatusOr<Prompt> Json(const std::string& text, const DatasetLine& line, uint64_t number);
   /// Azure's: 2023-11-16 18:15:46.6805900,374,44
   absl::StatusOr<Prompt> Azure(const std::string& text, const DatasetLine& line, uint64_t number);

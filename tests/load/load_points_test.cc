@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "common/str_cat.h"
+
 namespace baton::load {
 namespace {
 
@@ -21,6 +23,7 @@ TEST(LoadPoints, EachRateWithEachLimit) {
   EXPECT_EQ(PointName({2.5, 8}), "2.5/s, 8 at a time");
   EXPECT_EQ(PointName({kAllAtOnce, 8}), "8 at a time");
   EXPECT_EQ(PointName({kAllAtOnce, 0}), "all at once");
+  EXPECT_EQ(PointName({kAllAtOnce, 8, true}), "at its own times, 8 at a time");
 }
 
 TEST(LoadPoints, TextsThatAreNoLoadsAreRefusedWithFlagAndText) {
@@ -44,6 +47,25 @@ TEST(LoadPoints, ARampAndARateContradictEachOther) {
   EXPECT_TRUE(PointsOf(o).ok());
   o.request_rate = "5";
   EXPECT_THAT(std::string(PointsOf(o).status().message()), HasSubstr("leave one out"));
+}
+
+TEST(LoadPoints, ATraceKeepsItsOwnTimesUnlessTheyAreGivenUp) {
+  BenchOptions o;
+  for (const char* trace : {"mooncake", "timed_trace", "azure"}) {
+    o.dataset_name = trace;
+    o.request_rate = "inf";
+    EXPECT_THAT(*PointsOf(o), ElementsAre(LoadPoint{kAllAtOnce, 0, true}));
+    o.request_rate = "4";
+    EXPECT_THAT(std::string(PointsOf(o).status().message()),
+                HasSubstr(StrCat("--dataset-name ", trace, " has times of its own, and --request-rate 4 others")));
+    o.self_timed = false;
+    EXPECT_THAT(*PointsOf(o), ElementsAre(LoadPoint{4, 0}));
+    o.self_timed = true;
+  }
+  o.request_rate = "inf";
+  o.ramp_up_strategy = "linear";
+  o.ramp_up_start_rps = o.ramp_up_end_rps = 1;
+  EXPECT_THAT(std::string(PointsOf(o).status().message()), HasSubstr("and --ramp-up-strategy linear others"));
 }
 
 }  // namespace

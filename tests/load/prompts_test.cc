@@ -128,6 +128,43 @@ TEST_F(DatasetFile, ATimedTraceHasShortNamesAndHashesOfBiggerBlocks) {
   EXPECT_EQ(Words(got->front().text), 1500);
 }
 
+// As `vllm bench serve` reads it: seconds, and 16 tokens a hash, unless its flags say otherwise.
+TEST_F(DatasetFile, ATimedTraceIsInSecondsUnderTheNamesThatItsFlagsSay) {
+  const char* lines = R"({"timestamp": 61.5, "input_length": 40, "output_length": 3, "hash_ids": [7, 8]}
+{"timestamp": 62, "input_length": 40, "output_length": 3, "hash_ids": [7, 9]}
+)";
+  auto got = Read("timed_trace", lines);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*(*got)[0].at, Duration::zero());
+  EXPECT_EQ(*(*got)[1].at, std::chrono::milliseconds(500));
+  EXPECT_EQ(Words((*got)[1].text), 40);
+  const auto same = [&](const char* kind, const BenchOptions& options) {
+    const auto read = Read(kind, lines, options);
+    const std::string &a = (*read)[0].text, &b = (*read)[1].text;
+    return Words(a.substr(0, static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin())));
+  };
+  EXPECT_NEAR(same("timed_trace", {}), 17, 1) << "16 words, and what the next has by chance";
+  EXPECT_NEAR(same("timed_trace", {.timed_trace_chunk_hash_size = 20}), 21, 1);
+  got = Read("mooncake", R"({"timestamp": 1, "input_length": 4, "output_length": 3})"
+                         "\n"
+                         R"({"timestamp": 1.5, "input_length": 4, "output_length": 3})");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got->back().at, std::chrono::microseconds(500)) << "which counts milliseconds";
+  got = Read("timed_trace",
+             R"({"t": 100, "in": 5, "out": 2, "h": []})"
+             "\n"
+             R"({"t": 300, "in": 6, "out": 2})",
+             {.timed_trace_sec_multiplier = 0.001,
+              .timed_trace_label_timestamp = "t",
+              .timed_trace_label_input_length = "in",
+              .timed_trace_label_output_length = "out",
+              .timed_trace_label_hash_ids = "h"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got->back().at, std::chrono::milliseconds(200));
+  EXPECT_EQ(Words(got->back().text), 6);
+  EXPECT_THAT(Read("timed_trace", R"({"time": 1})").status().message(), HasSubstr(":1: no \"timestamp\""));
+}
+
 TEST_F(DatasetFile, AnAzureTraceIsReadWithItsFractions) {
   const auto got = Read("azure",
                         "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:59:59.5000000,37,4\r\n"
@@ -188,6 +225,52 @@ TEST_F(DatasetFile, ShareGptGivesFirstQuestionsAndGuessesTheirAnswersLength) {
   EXPECT_THAT(Read("sharegpt", "[{}]").status().message(), HasSubstr("conversation 1"));
   EXPECT_THAT(Read("sharegpt", R"([{"conversations":[{"value":1},{"value":2}]}])").status().message(),
               HasSubstr("conversation 1"));
+}
+
+// Each conversation that no request can be made of is counted by why, and said where too few are left.
+TEST_F(DatasetFile, OfConversationsThatAreSkippedTheNumbersAndReasonsAreSaid) {
+  const auto turns = [](size_t question, size_t answer) {
+    return StrCat(R"({"conversations":[{"value":")", std::string(question, 'q'), R"("},{"value":")",
+                  std::string(answer, 'a'), R"("}]})");
+  };
+  const std::string skipped = StrCat(turns(15, 40), ",", turns(4097, 40), ",", turns(16, 15), ",", turns(4000, 4193),
+                                     R"(,{"conversations":[{"value":"a question alone?"}]},{"conversations":[]},7,{},)",
+                                     R"({"conversations":[{"value":"A whole question?"},{"value":null}]})");
+  const char* reasons =
+      "has no list \"conversations\"), 2 with fewer than two turns, 1 with a first turn of fewer than 16 bytes, 1 with "
+      "a "
+      "first turn of more than 4096 bytes, 1 with an answer of fewer than 16 bytes, 1 with more than 8192 bytes in "
+      "both "
+      "turns";
+  EXPECT_THAT(Read("sharegpt", StrCat("[", skipped, "]")).status().message(),
+              ::testing::AllOf(StartsWithText(path_ + ": no request in it: 9 conversations read, 0 usable; "),
+                               HasSubstr("skipped: 3 broken (the first: conversation 7 has"), HasSubstr(reasons)));
+  std::string note;
+  std::ofstream(path_) << "[" << turns(16, 16) << "," << turns(4000, 4192) << "," << skipped << "]";
+  const BenchOptions options{.dataset_name = "sharegpt", .dataset_path = path_, .num_prompts = 3};
+  const auto got = MakePrompts(options, &note);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->size(), 2u);
+  EXPECT_EQ((*got)[0].output_tokens, 4);
+  EXPECT_EQ((*got)[1].output_tokens, 1048);
+  EXPECT_THAT(
+      note, ::testing::AllOf(StartsWithText(path_ + ": 2 requests, --num-prompts 3: 11 conversations read, 2 usable; "),
+                             HasSubstr("conversation 9 has no list"), HasSubstr(reasons)));
+  note.clear();
+  BenchOptions enough = options;
+  enough.num_prompts = 2;
+  EXPECT_TRUE(MakePrompts(enough, &note).ok());
+  EXPECT_EQ(note, "");
+  enough.sharegpt_output_len = 7;  // then the answer's own length does not matter
+  enough.num_prompts = 4;
+  EXPECT_EQ(MakePrompts(enough, &note)->size(), 4u);
+}
+
+TEST_F(DatasetFile, AFileWithFewerLinesThanRequestsAreWantedSaysSo) {
+  std::string note;
+  std::ofstream(path_) << R"({"prompt": "one"})" << "\n" << R"({"prompt": "two"})" << "\n";
+  EXPECT_TRUE(MakePrompts({.dataset_name = "custom", .dataset_path = path_, .num_prompts = 5}, &note).ok());
+  EXPECT_EQ(note, path_ + ": 2 requests, --num-prompts 5");
 }
 
 TEST_F(DatasetFile, AFileWithNothingInItAndOneThatIsNotThereAreRefused) {

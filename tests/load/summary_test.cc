@@ -129,7 +129,7 @@ TEST(Report, HasTheKeysThatPeopleKnow) {
       "total_token_throughput max_output_tokens_per_s max_concurrent_requests mean_ttft_ms median_ttft_ms std_ttft_ms "
       "p50_ttft_ms p99.9_ttft_ms mean_tpot_ms mean_itl_ms mean_e2el_ms mean_client_queue_time_ms "
       "mean_e2el_including_client_queue_ms input_lens output_lens ttfts itls latencies start_times queue_times "
-      "generated_texts errors";
+      "generated_texts errors rtfx";
   const std::vector<std::string> keys = absl::StrSplit(kKeys, ' ');
   for (const std::string& key : keys) EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["failures"]["http_503"], 1);
@@ -159,6 +159,38 @@ TEST(Report, HasTheLabelsThatPeopleKnow) {
   EXPECT_THAT(text, HasSubstr("1 times: HTTP 503: full"));
   EXPECT_THAT(text, HasSubstr("9 answers, 1 different"));
   EXPECT_THAT(text, Not(HasSubstr("This client was late")));
+}
+
+TEST(Report, AClientsQueueIsShownWhereItIsAskedFor) {
+  BenchOptions o;
+  o.percentile_metrics = "client_queue_time,e2el_including_client_queue";
+  const Measured measured{.model = "m", .run = Sample(), .summary = Summarize(Sample(), {})};
+  const std::string text = ReportText({o, {99}, measured});
+  EXPECT_THAT(text, HasSubstr("---------------Client-side Queueing---------------\n"
+                              "Mean Client Queue Time (ms):             2.00      \n"));
+  EXPECT_THAT(text, HasSubstr("Median E2EL incl. Client Queue (ms):     92.00     \n"));
+  EXPECT_THAT(text, Not(HasSubstr("TTFT (ms)")));
+  const auto json = nlohmann::json::parse(ReportJson({o, {99}, measured}));
+  EXPECT_EQ(json["latencies"].size(), 10u) << "also without --save-detailed";
+  EXPECT_EQ(json["queue_times"].size(), 10u);
+  EXPECT_FALSE(json.contains("ttfts"));
+}
+
+TEST(Report, ARampSaysWhenItReachedEachRate) {
+  BenchOptions o;
+  o.ramp_up_strategy = "linear";
+  o.ramp_up_start_rps = 1;
+  o.ramp_up_end_rps = 4;
+  Measured measured{.model = "m", .run = Sample(), .summary = Summarize(Sample(), {})};
+  measured.run.started_at_s = 1000;
+  const auto events = nlohmann::json::parse(ReportJson({o, {99}, measured}))["rps_change_events"];
+  ASSERT_EQ(events.size(), 4u) << events;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(events[i]["rps"], static_cast<double>(i + 1));
+    EXPECT_EQ(events[i]["timestamp"].get<std::string>().size(), 26u) << events[i];
+  }
+  EXPECT_EQ(events[1]["timestamp"].get<std::string>().substr(19), ".303000")
+      << "request 3, sent 303 ms after the start";
 }
 
 TEST(Report, AClientThatIsLateSaysSo) {
