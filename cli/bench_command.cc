@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
+#include "common/errno_text.h"
 #include "common/status.h"
 #include "load/arrivals.h"
 #include "load/bench_checks.h"
@@ -196,8 +198,34 @@ absl::Status Judge(const std::vector<Measured>& all) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFolderOf(const std::string& flag, const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(flag, " ", path, ": ", folder, ": ", ErrnoText()));
+}
+
+// What would be found out when all is measured and nowhere to be kept. --result-dir is made, as others do.
+absl::Status CheckFolders(const Bench& bench) {
+  const BenchOptions& o = bench.options;
+  if (o.save_result || o.save_detailed || o.append_result) {
+    std::error_code failed;
+    if (!o.result_dir.empty()) std::filesystem::create_directories(o.result_dir, failed);
+    if (failed) return absl::InvalidArgumentError(StrCat("--result-dir ", o.result_dir, ": ", failed.message()));
+    const std::string name = o.result_filename.empty() ? "x" : o.result_filename;
+    BATON_RETURN_IF_ERROR(
+        CheckFolderOf("--result-filename", o.result_dir.empty() ? name : StrCat(o.result_dir, "/", name)));
+  }
+  if (!o.html.empty()) BATON_RETURN_IF_ERROR(CheckFolderOf("--html", o.html));
+  for (const load::SaveWish& wish : bench.save_as) {
+    const bool folder = wish.format == "inference-perf";  // which is made
+    if (!folder) BATON_RETURN_IF_ERROR(CheckFolderOf(StrCat("--save-as ", wish.format), wish.path));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Bench& bench) {
   const BenchOptions& o = bench.options;
+  BATON_RETURN_IF_ERROR(CheckFolders(bench));
   std::vector<Measured> all;
   if (o.merge.empty()) {
     BATON_ASSIGN_OR_RETURN(all, MeasureAll(bench));

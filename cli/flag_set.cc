@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
@@ -72,7 +74,8 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) 
           [this, &flag, &app](const std::vector<std::string>& values) { Set(flag, values, SourceOf(app, flag)); },
           flag.help);
       option->expected(flag.is_list ? -1 : 1)->type_name(absl::AsciiStrToUpper(flag.unit.empty() ? "text" : flag.unit));
-      if (flag.is_list) option->allow_extra_args(whose == FlagsOf::kTool);
+      // One word behind a flag is its value; the next may be the positional one.
+      if (flag.is_list || flag.name != positional) option->allow_extra_args(flag.is_list && whose == FlagsOf::kTool);
       if (!flag.default_text.empty()) option->default_str(flag.default_text);
       // Of a flag the last counts; words that could each be the positional one are told apart by nobody.
       option->multi_option_policy(flag.is_list || flag.name == positional ? CLI::MultiOptionPolicy::TakeAll
@@ -101,11 +104,36 @@ void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path) {
 
 namespace {
 
+// What a mapping says, for flags that take a JSON object.
+nlohmann::json JsonOf(const YAML::Node& node) {
+  if (node.IsMap()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& entry : node) object[entry.first.as<std::string>()] = JsonOf(entry.second);
+    return object;
+  }
+  if (node.IsSequence()) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const YAML::Node& one : node) list.push_back(JsonOf(one));
+    return list;
+  }
+  if (!node.IsScalar()) return nullptr;
+  const auto text = node.as<std::string>();
+  if (node.Tag() == "!") return text;  // in quotes
+  bool truth = false;
+  if (YAML::convert<bool>::decode(node, truth)) return truth;
+  nlohmann::json number = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  double value = 0;
+  if (number.is_number()) return number;
+  return YAML::convert<double>::decode(node, value) && std::isfinite(value) ? nlohmann::json(value)
+                                                                            : nlohmann::json(text);
+}
+
 // A key of the file with its values, none where they are no texts, translated where it is vLLM's.
 absl::StatusOr<TranslatedFlag> ReadEntry(const YAML::Node& key, const YAML::Node& value, const std::string& path,
                                          std::vector<std::string>& notes) {
   TranslatedFlag given{absl::StrReplaceAll(key.as<std::string>(), {{"_", "-"}}), {}};
   if (value.IsScalar()) given.values = {value.as<std::string>()};
+  if (value.IsMap()) given.values = {JsonOf(value).dump()};
   for (size_t i = 0; value.IsSequence() && i < value.size(); ++i) {
     if (value[i].IsScalar()) given.values.push_back(value[i].as<std::string>());
   }

@@ -36,6 +36,21 @@ constexpr std::array kValues = std::to_array<ValueName>({{"dtype", "float", "flo
                                                          {"distributed-executor-backend", "uni", ""},
                                                          {"kv-cache-dtype", "fp8_e4m3", "fp8"}});
 
+// Values of our own flags that mean something there and nothing here: refused with a reason, not as a typing error.
+struct RefusedValues {
+  std::string_view flag, theirs, taken, why;
+};
+constexpr std::array kRefused = std::to_array<RefusedValues>(
+    {{"load-format",
+      "pt npcache tensorizer sharded_state bitsandbytes mistral runai_streamer runai_streamer_sharded fastsafetensors",
+      "auto safetensors gguf dummy", "weights are read from files of safetensors and GGUF alone"},
+     {"kv-cache-dtype", "fp8_e5m2 fp8_inc fp8_ds_mla", "auto bfloat16 float16 float32 fp8 fp8_e4m3",
+      "KV in fp8 is E4M3"},
+     {"distributed-executor-backend", "ray external_launcher", "threads uni mp",
+      "there is no Ray and no launcher of others here: ranks are threads, or processes on as many machines as --nnodes "
+      "says"},
+     {"device", "neuron tpu xpu hpu openvino mps", "auto cpu cuda", "kernels are for CPUs and NVIDIA's GPUs"}});
+
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kShort = {{{"-tp", "--tensor-parallel-size"},
                                                                                   {"-pp", "--pipeline-parallel-size"},
                                                                                   {"-dp", "--data-parallel-size"},
@@ -170,15 +185,20 @@ std::string_view RoleOf(std::string_view name) {
 }
 
 // One of our own flags whose value has another name there; unset: left as it is.
-std::optional<TranslatedFlag> TranslateValue(const Given& given, std::string_view own,
-                                             std::vector<std::string>& notes) {
+absl::StatusOr<std::optional<TranslatedFlag>> TranslateValue(const Given& given, std::string_view own,
+                                                             std::vector<std::string>& notes) {
+  for (const RefusedValues& refused : kRefused) {
+    if (own == refused.flag && given.values.size() == 1 && Lists(refused.theirs, given.values[0]))
+      return Refused(given.name, given.values[0], refused.why, refused.taken);
+  }
   for (const ValueName& value : kValues) {
     if (own != value.flag || given.values.size() != 1 || given.values[0] != value.theirs) continue;
     if (!value.why.empty())
       notes.push_back(StrCat("--", given.name, " ", value.theirs, " changes nothing: ", value.why));
-    return value.ours.empty() ? TranslatedFlag{} : TranslatedFlag{std::string(own), {std::string(value.ours)}};
+    return std::optional(value.ours.empty() ? TranslatedFlag{}
+                                            : TranslatedFlag{std::string(own), {std::string(value.ours)}});
   }
-  return std::nullopt;
+  return std::optional<TranslatedFlag>();
 }
 
 absl::StatusOr<std::optional<TranslatedFlag>> TranslateServerFlag(const Given& given, std::vector<std::string>& notes) {
@@ -188,7 +208,7 @@ absl::StatusOr<std::optional<TranslatedFlag>> TranslateServerFlag(const Given& g
   if (const auto [row, negated] = RowOf(VllmFlags(), own); row != nullptr) {
     BATON_ASSIGN_OR_RETURN(out, Translate(*row, negated, given, notes));
   } else {
-    out = TranslateValue(given, own, notes);
+    BATON_ASSIGN_OR_RETURN(out, TranslateValue(given, own, notes));
   }
   if (out && !out->name.empty()) out->name = StrCat(role, out->name);
   return out;

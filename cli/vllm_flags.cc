@@ -33,7 +33,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"max-parallel-loading-workers", kOne, "", "*", "weights are mapped, not copied"},
     {"disable-async-output-proc", kNone, "", "", "answers are always sent beside the next step"},
     {"num-scheduler-steps", kOne, "", "1", "each step is scheduled"},
-    {"multi-step-stream-outputs", kOne, "", "*", "each step is streamed; --stream-interval gathers tokens"},
+    {"multi-step-stream-outputs", kNone, "", "*", "each step is streamed; --stream-interval gathers tokens"},
     {"scheduler-delay-factor", kOne, "", "0 0.0", "a prompt is never held back for others"},
     {"disable-sliding-window", kNone, "", "", "a model's window is a part of it: without it the answers are wrong"},
     // What a model says of itself.
@@ -47,7 +47,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"ignore-patterns", kMany, "", "*", "nothing is downloaded"},
     {"show-hidden-metrics-for-version", kOne, "", "*", "no metric is hidden"},
     // Not there.
-    {"quantization", kOne, "", "None none gguf awq gptq compressed-tensors",
+    {"quantization", kOne, "", "None none gguf awq awq_marlin gptq gptq_marlin compressed-tensors",
      "the checkpoint says how it is quantized (AWQ, GPTQ, FP8, compressed-tensors, GGUF); floats are not quantized"},
     {"calculate-kv-scales", kNone, "", "", "KV in fp8 has the checkpoint's scales, or 1"},
     {"swap-space", kOne, "", "0 0.0 4 4.0", "there is no swap space: a preempted sequence is computed again"},
@@ -76,7 +76,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"spec-decoding-acceptance-method", kOne, "", "", kGuess},
     {"typical-acceptance-sampler-posterior-threshold", kOne, "", "", kGuess},
     {"typical-acceptance-sampler-posterior-alpha", kOne, "", "", kGuess},
-    {"disable-logprobs-during-spec-decoding", kOne, "", "", kGuess},
+    {"disable-logprobs-during-spec-decoding", kNone, "", "", kGuess},
     {"num-lookahead-slots", kOne, "", "0", kGuess},
     {"guided-decoding-backend", kOne, "", "auto guidance", "grammars are compiled by llguidance"},
     {"logits-processor-pattern", kOne, "", "", kCode},
@@ -154,6 +154,8 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
 constexpr std::string_view kCounted = "nothing is tokenized here: lengths are those that the server counted";
 constexpr std::string_view kDrawn = "--html FILE draws tokens per second over time, and how times are distributed";
 
+constexpr std::string_view kFetched = "nothing is fetched: --dataset-name custom takes any prompts as JSON lines";
+
 // Flags of its load generator that `baton bench` does not have.
 constexpr std::array kBenchFlags = std::to_array<VllmFlag>({
     {"tokenizer", kOne, "", "*", kCounted},
@@ -170,6 +172,33 @@ constexpr std::array kBenchFlags = std::to_array<VllmFlag>({
     {"plot-dataset-stats", kNone, "", "", kDrawn},
     {"lora-modules", kMany, "", "", kLora},
     {"lora-assignment", kOne, "", "", kLora},
+    // Of its datasets.
+    {"no-oversample", kNone, "", "*", "a file with fewer requests is sent as it is: none is asked twice"},
+    {"disable-shuffle", kNone, "", "*", "requests come in the order of the file"},
+    {"skip-chat-template", kNone, "", "*", "prompts are sent as they are; chats get their template from the server"},
+    {"no-stream", kNone, "", "*", "it is of files that are fetched; answers are always streamed"},
+    {"enable-multimodal-chat", kNone, "", "", kMedia},
+    {"custom-ensure-client-side-data", kNone, "", "", kMedia},
+    {"random-batch-size", kOne, "", "1", "a request has one prompt"},
+    {"no-reranker", kNone, "", "*", "nothing is reranked"},
+    {"random-mm-base-items-per-request", kOne, "", "", kMedia},
+    {"random-mm-num-mm-items-range-ratio", kOne, "", "", kMedia},
+    {"random-mm-limit-mm-per-prompt", kOne, "", "", kMedia},
+    {"random-mm-bucket-config", kOne, "", "", kMedia},
+    {"asr-max-audio-len-sec", kOne, "", "", kMedia},
+    {"asr-min-audio-len-sec", kOne, "", "", kMedia},
+    {"hf-subset", kOne, "", "", kFetched},
+    {"hf-split", kOne, "", "", kFetched},
+    {"hf-name", kOne, "", "", kFetched},
+    {"hf-output-len", kOne, "", "", kFetched},
+    {"bfcl-categories", kMany, "", "", kFetched},
+    {"blazedit-min-distance", kOne, "", "", kFetched},
+    {"blazedit-max-distance", kOne, "", "", kFetched},
+    {"spec-bench-output-len", kOne, "", "", kFetched},
+    {"spec-bench-category", kOne, "", "", kFetched},
+    {"speed-bench-dataset-subset", kOne, "", "", kFetched},
+    {"speed-bench-output-len", kOne, "", "", kFetched},
+    {"speed-bench-category", kOne, "", "", kFetched},
 });
 
 }  // namespace

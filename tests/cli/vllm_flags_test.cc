@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/flag_set.h"
 #include "cli/serve_config.h"
 #include "common/str_cat.h"
@@ -180,6 +181,65 @@ TEST(VllmFlags, EachOfTheUsageTextIsTakenOrRefusedWithAReason) {
   EXPECT_GE(taken / 2, 45);
 }
 
+// What the usage text says that a flag may be, where that is a set: each is taken, or refused with a reason.
+TEST(VllmFlags, EachValueOfItsSetsIsTakenOrRefusedWithAReason) {
+  const std::vector<std::pair<std::string, std::string>> sets = {
+      {"task", "auto generate embedding embed classify score reward transcription"},
+      {"tokenizer-mode", "auto slow mistral custom"},
+      {"load-format",
+       "auto pt safetensors npcache dummy tensorizer sharded_state gguf bitsandbytes mistral runai_streamer"},
+      {"config-format", "auto hf mistral"},
+      {"dtype", "auto half float16 bfloat16 float float32"},
+      {"kv-cache-dtype", "auto fp8 fp8_e5m2 fp8_e4m3"},
+      {"guided-decoding-backend", "outlines lm-format-enforcer xgrammar xgrammar:no-fallback auto"},
+      {"model-impl", "auto vllm transformers"},
+      {"distributed-executor-backend", "ray mp uni external_launcher"},
+      {"block-size", "16 32 64 128"},
+      {"quantization",
+       "aqlm awq deepspeedfp tpu_int8 fp8 ptpc_fp8 fbgemm_fp8 modelopt marlin gguf gptq_marlin_24 gptq_marlin "
+       "awq_marlin gptq compressed-tensors bitsandbytes qqq hqq experts_int8 neuron_quant ipex quark moe_wna16 None"},
+      {"lora-dtype", "auto float16 bfloat16"},
+      {"device", "auto cuda neuron cpu openvino tpu xpu hpu"},
+      {"spec-decoding-acceptance-method", "rejection_sampler typical_acceptance_sampler"},
+      {"preemption-mode", "recompute swap"},
+      {"collect-detailed-traces", "model worker all model,worker"},
+      {"scheduling-policy", "fcfs priority"},
+      {"generation-config", "auto vllm"},
+      {"compilation-config", R"(0 1 2 3 {"level":3})"},
+  };
+  for (const auto& [name, values] : sets) {
+    for (const std::string& value : std::vector<std::string>(absl::StrSplit(values, ' '))) {
+      Serve serve;
+      const std::string said = serve.Parse({"m", "--" + name, value});
+      if (!said.empty()) {
+        EXPECT_THAT(said, HasSubstr(StrCat("--", name, " ", value, " is refused: "))) << said;
+        continue;
+      }
+      serve.router.model = serve.worker.model = serve.serve.model;  // which `serve` gives them
+      for (const absl::Status& status :
+           {CheckFields(serve.serve), CheckFields(serve.router), CheckFields(serve.worker)})
+        EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  EXPECT_EQ(Serve().Parse({"m", "--quantization", "awq_marlin", "--load-format", "safetensors"}), "");
+  EXPECT_THAT(Serve().Parse({"m", "--prefill.kv-cache-dtype", "fp8_e5m2"}),
+              HasSubstr("KV in fp8 is E4M3 (taken: auto"));
+}
+
+// Switches of the usage text that may stand alone or before True and False.
+TEST(VllmFlags, ASwitchThatMayHaveAWordBehindItNeedsNone) {
+  for (const std::string flag : {"--multi-step-stream-outputs", "--enable-chunked-prefill"}) {
+    std::vector<std::string> notes;
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"serve", "m", flag, "--port", "1"}, {"serve", "m", flag, "True", "--port", "1"}}) {
+      const auto out = TranslateArguments(words, notes);
+      ASSERT_TRUE(out.ok()) << out.status();
+      EXPECT_THAT(*out, ElementsAre("serve", "m", "--port", "1"));
+    }
+  }
+  EXPECT_THAT(Serve().Parse({"m", "--disable-logprobs-during-spec-decoding"}), HasSubstr(" is refused: "));
+}
+
 TEST(VllmFlags, NoRowOfTheTableIsAFlagOfOurOwnAndEveryOneHasAReason) {
   const Serve serve;
   std::set<std::string_view> seen;
@@ -197,24 +257,6 @@ TEST(VllmFlags, HalfIsWhatAutoChoosesAndThatIsSaid) {
     ASSERT_TRUE(out.ok()) << out.status();
     EXPECT_THAT(*out, ElementsAre("serve", "m", "--seed", "1"));
     EXPECT_THAT(notes, ElementsAre(HasSubstr(StrCat("--dtype ", half, " changes nothing: nothing is computed in"))));
-  }
-}
-
-TEST(VllmFlags, OfItsLoadGeneratorsFlagsWhatIsNotThereIsTakenOrRefusedWithAReason) {
-  std::vector<std::string> notes;
-  const auto out = TranslateArguments({"bench", "--tokenizer", "t", "--trust_remote_code", "--num_prompts", "3",
-                                       "--probe-request-rate=0", "--dtype", "float"},
-                                      notes);
-  ASSERT_TRUE(out.ok()) << out.status();
-  EXPECT_THAT(*out, ElementsAre("bench", "--num-prompts", "3", "--dtype", "float"))
-      << "a server's values are a server's";
-  EXPECT_THAT(notes, ElementsAre(HasSubstr("--tokenizer changes nothing: nothing is tokenized"),
-                                 HasSubstr("--trust-remote-code"), HasSubstr("--probe-request-rate")));
-  for (const VllmFlag& row : VllmBenchFlags()) {
-    if (row.same == "*") continue;
-    const auto said = TranslateArguments({"bench", StrCat("--", row.name), "7"}, notes);
-    EXPECT_THAT(said.status().message(), HasSubstr(StrCat("--", row.name))) << row.name;
-    EXPECT_THAT(said.status().message(), HasSubstr(" is refused: ")) << row.name;
   }
 }
 
@@ -270,6 +312,23 @@ TEST(VllmFlags, OddSpellingsAreTheFlagsThatTheyLookLike) {
             "serve m --decode.dtype=float32");
 }
 
+TEST(VllmFlags, TheModelMayStandBehindAnyFlag) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--port", "1", "m"},
+                                             {"--port=1", "m"},
+                                             {"--seed", "4", "m", "--port", "1"},
+                                             {"--dtype", "auto", "m"},
+                                             {"--enforce-eager", "m"},
+                                             {"--tokenizer-pool-size", "3", "m"},
+                                             {"--served-model-name", "a", "m"},
+                                             {"--port", "1", "--model", "m"}}) {
+    Serve serve;
+    EXPECT_EQ(serve.Parse(words), "") << words[0];
+    EXPECT_EQ(serve.serve.model, "m") << words[0];
+  }
+  EXPECT_THAT(Serve().Parse({"m", "--port", "1", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
+}
+
 TEST(VllmFlags, NamesBehindAListAreItsValuesOnceTheModelIsNamed) {
   std::vector<std::string> notes;
   auto words = [&](std::vector<std::string> given) { return *TranslateArguments(std::move(given), notes); };
@@ -306,6 +365,16 @@ TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(seen, "float32 a+b");
   EXPECT_EQ(notes.size(), 3u);
+  const auto overrides = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    Serve s;
+    const absl::Status read = s.set.ApplyYaml(path, notes);
+    return read.ok() ? s.worker.hf_overrides + s.worker.rope_scaling : std::string(read.message());
+  };
+  EXPECT_EQ(overrides("hf_overrides:\n  rope_theta: 1e6\n  tie: true\n  name: \"7\"\n  ids: [1, -2]\n  none: null\n"),
+            R"({"ids":[1,-2],"name":"7","none":null,"rope_theta":1000000.0,"tie":true})");
+  EXPECT_EQ(overrides("rope-scaling: {rope_type: yarn, factor: 4}\n"), R"({"factor":4,"rope_type":"yarn"})");
+  EXPECT_THAT(overrides("kv-transfer-config:\n  kv_connector: X\n"), HasSubstr("is refused: --prefill and --decode"));
   EXPECT_THAT(of_file("enable_lora: true\n").first.message(), HasSubstr("theirs.yaml: --enable-lora true is refused"));
 }
 

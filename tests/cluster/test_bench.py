@@ -65,6 +65,14 @@ class Bench(unittest.TestCase):
     def saved(self, name):
         return [json.loads(line) for line in (self.dir / name).read_text().splitlines()]
 
+    def test_where_nothing_can_be_kept_nothing_is_measured(self):
+        nowhere, dead = self.dir / "nowhere", ["--base-url", "http://127.0.0.1:9", "--num-prompts", 2]
+        for args in (["--html", nowhere / "x.html"], ["--save-as", f"guidellm={nowhere}/g.json"],
+                     ["--save-result", "--result-filename", nowhere / "r.json"]):
+            self.assertIn(f"{nowhere}: No such file", self.bench(*dead, *args, code=2))
+        self.assertIn("refused", self.bench(*dead, "--save-result", "--result-dir", nowhere, code=6))
+        self.assertTrue(nowhere.is_dir(), "it is made, as vLLM's does")
+
     def test_a_sweep_is_a_table_a_page_and_a_file_of_its_runs(self):
         with Cluster(args=PAIR) as c:
             said = self.bench("--port", c.port, *SMALL, "--num-prompts", 12, "--max-concurrency", "1,4", "--num-runs", 2,
