@@ -219,6 +219,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, DeviceCodes, testing::Values(GgmlType::kQ4_0, 
 // others.
 TEST(DeviceKvScales, MeanOnAGpuWhatTheyMeanOnACpu) {
   const RandomLimits limits;
+  absl::Status no_bf16;  // of this CPU
   for (const char* family : {"llama3", "gemma3"}) {
     const KvScaledModel model(family);
     ModelSource source = SourceWithin(model.path(), limits), recording = source;
@@ -228,19 +229,25 @@ TEST(DeviceKvScales, MeanOnAGpuWhatTheyMeanOnACpu) {
          recorded = LoadOnDevice(recording, limits, {.kv_dtype = DType::kF8E4M3});
     auto host = LoadOn(*kernels::MakeCpuOps({.dtype = DType::kBF16, .kv_dtype = DType::kF8E4M3, .emulate_bf16 = true}),
                        source, limits);
-    ASSERT_TRUE(fp8.ok() && bf16.ok() && host.ok() && recorded.ok())
+    const bool beside_host = !absl::IsFailedPrecondition(host.status());
+    if (!beside_host) no_bf16 = host.status();
+    ASSERT_TRUE(fp8.ok() && bf16.ok() && (host.ok() || !beside_host) && recorded.ok())
         << fp8.status() << bf16.status() << host.status() << recorded.status();
     std::mt19937 random(37);
     for (const int kind : {2, 1, 0, 3, 0}) {
       const RandomStep step = MakeStep(kind, limits, fp8->model->config().vocab_size, random);
-      const auto got = RunStep(*fp8, step), want = RunStep(*host, step), wide = RunStep(*bf16, step),
-                 again = RunStep(*recorded, step);
-      ASSERT_TRUE(got.ok() && want.ok() && wide.ok() && again.ok()) << got.status() << want.status() << wide.status();
-      EXPECT_LT(Distance(got->logits, want->logits), 0.05) << family << ", " << step.tokens.size() << " rows";
+      const auto got = RunStep(*fp8, step), wide = RunStep(*bf16, step), again = RunStep(*recorded, step);
+      ASSERT_TRUE(got.ok() && wide.ok() && again.ok()) << got.status() << wide.status() << again.status();
+      if (beside_host) {
+        const auto want = RunStep(*host, step);
+        ASSERT_TRUE(want.ok()) << want.status();
+        EXPECT_LT(Distance(got->logits, want->logits), 0.05) << family << ", " << step.tokens.size() << " rows";
+      }
       EXPECT_LT(Distance(got->logits, wide->logits), 0.1) << family << ", " << step.tokens.size() << " rows";
       EXPECT_EQ(again->logits, got->logits) << family << ", " << step.tokens.size() << " rows";
     }
   }
+  if (!no_bf16.ok()) GTEST_SKIP() << "beside a CPU: " << no_bf16;
 }
 
 }  // namespace
