@@ -11,7 +11,15 @@
 namespace baton::bench {
 namespace {
 
-typedef float Wide __attribute__((vector_size(64)));
+// As wide as the registers of the machine that this is compiled for.
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+typedef float Wide __attribute__((vector_size(sizeof(float) * kLanes)));
 
 double OnThreads(int threads, const std::function<void(int)>& work) {
   std::vector<double> rounds;
@@ -27,7 +35,7 @@ double OnThreads(int threads, const std::function<void(int)>& work) {
 
 float Spin(int64_t steps) {
   Wide acc[12], a, b;
-  for (int i = 0; i < 16; ++i) a[i] = 1.0f, b[i] = 1e-9f;
+  for (int i = 0; i < kLanes; ++i) a[i] = 1.0f, b[i] = 1e-9f;
   for (Wide& x : acc) x = a;
   for (int64_t i = 0; i < steps; ++i) {
     for (Wide& x : acc) x = x * a + b;
@@ -44,7 +52,7 @@ double PeakF32Flops(int threads) {
   constexpr int64_t kSteps = 4'000'000;
   volatile float sink = 0;
   const double seconds = OnThreads(threads, [&](int) { sink = sink + Spin(kSteps); });
-  return 2.0 * 16 * 12 * kSteps * threads / seconds;
+  return 2.0 * kLanes * 12 * kSteps * threads / seconds;
 }
 
 double ReadBandwidth(int threads) {
