@@ -44,11 +44,13 @@ class Numerics(unittest.TestCase):
 
     def test_workers_of_two_numerics_come_and_go_over_one_decode_workers_cache(self):
         prompts = [LONG, LONG + "and more", LONG * 2]
-        with Cluster(args=["--threads", 1]) as c:
+        # The same on every CPU: some have no bf16 to compute with, and keep KV in float32 by default.
+        plain = ["--dtype", "float32"]
+        with Cluster(args=["--threads", 1, *plain]) as c:
             alone = [answer(c, body(prompt, n=n)) for prompt in prompts for n in (1, 2)]
         handoff = ["--local-prefill-max-tokens", 8]
-        with self.worker("decode", "d") as d, self.worker("prefill", "p1") as p1, \
-                self.worker("prefill", "p2", "--kv-cache-dtype", "float32") as p2:
+        with self.worker("decode", "d", *plain) as d, self.worker("prefill", "p1", *plain) as p1, \
+                self.worker("prefill", "p2", *plain, "--kv-cache-dtype", "bfloat16") as p2:
             for turn in range(3):
                 with Router([d.address, p2.address], self.key, handoff) as other:  # it knows nothing of p1
                     replies = [other.post("/v1/completions", body(prompt, n=n)).json() for prompt in prompts for n in (1, 2)]
