@@ -207,6 +207,11 @@ def state(pid):
     return "gone"
 
 
+def cpu_computes_bfloat16():
+    flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    return bool(flags & {"avx512_bf16", "amx_bf16"})
+
+
 def in_parallel(calls):
     """Runs the calls at once on threads; their results in order. The first exception is raised."""
     results, errors = [None] * len(calls), []

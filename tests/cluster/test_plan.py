@@ -145,13 +145,14 @@ class Plan(unittest.TestCase):
 
     def test_each_rank_on_a_gpu_has_a_gpus_memory(self):
         args = ["--model-shape", "llama-3-8b", "--device", "cuda", "--memory", "16GiB", "--max-model-len", 4096]
-        alone = plan(*args)
-        self.assertEqual(alone.returncode, 5)
-        self.assertIn("17179869184 bytes (16.00 GiB) are available", alone.stderr)
+        alone, smaller = plan(*args), plan(*args[:4], "--memory", "14GiB", *args[6:])
+        self.assertEqual((alone.returncode, smaller.returncode), (5, 5))
+        self.assertIn("one sequence of 4096 tokens needs 540020736 bytes of KV cache", alone.stderr)
+        self.assertIn("15032385536 bytes (14.00 GiB) are available", smaller.stderr)
         said = planned(*args, "--tensor-parallel-size", 2)
         self.assertEqual(said["available_bytes"], 2 * 16 << 30)
         self.assertLessEqual(max(rank["total"] for rank in said["ranks"]), 16 << 30)
-        on_cpu = plan(*args[:2], "--dtype", "bfloat16", *args[4:], "--tensor-parallel-size", 2)
+        on_cpu = plan(*args[:2], "--dtype", "float32", "--memory", "20GiB", *args[6:], "--tensor-parallel-size", 2)
         self.assertEqual(on_cpu.returncode, 5, "the ranks of a machine share its memory")
 
     def test_times_grow_with_what_is_asked_for(self):
