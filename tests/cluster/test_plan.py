@@ -152,7 +152,7 @@ class Plan(unittest.TestCase):
         said = planned(*args, "--tensor-parallel-size", 2)
         self.assertEqual(said["available_bytes"], 2 * 16 << 30)
         self.assertLessEqual(max(rank["total"] for rank in said["ranks"]), 16 << 30)
-        on_cpu = plan(*args[:2], "--dtype", "float32", "--memory", "20GiB", *args[6:], "--tensor-parallel-size", 2)
+        on_cpu = plan(*args[:2], "--dtype", "float32", *args[4:], "--tensor-parallel-size", 2)
         self.assertEqual(on_cpu.returncode, 5, "the ranks of a machine share its memory")
 
     def test_times_grow_with_what_is_asked_for(self):
