@@ -31,7 +31,7 @@ struct FakeWorkerOptions {
   /// > 0: one step of all choices at this pace, as an engine does, at multiples of it on the steady clock; 0: each as
   /// fast as credit allows
   Duration step_every{};
-  Duration load_every{};  ///< at least so long between two reports of load; 0: one after every change
+  Duration load_every{};       ///< at least so long between two reports of load; 0: one after every change
   absl::Status refuse;         ///< every Attach is answered with it
   uint32_t cached_tokens = 0;  ///< of each prompt, but never its last token
   bool logprobs_top = true;
