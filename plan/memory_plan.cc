@@ -61,19 +61,24 @@ absl::Status CheckRanks(const WorkerConfig& config, const MemoryPlan& plan) {
   return absl::OkStatus();
 }
 
-// What the worker gives its KV once all ranks are loaded.
-absl::StatusOr<int64_t> KvMemoryOf(const WorkerConfig& config, const MemoryPlan& plan, const KvLayout& kept) {
-  const int64_t left = plan.available_bytes - plan.Total();
-  if (config.device != "cpu")
-    return worker::DeviceKvBytes(config, {.free_bytes = left, .total_bytes = plan.available_bytes});
-  return worker::KvBytes(config, kept, plan.max_model_len, std::max<int64_t>(left, 0));
+// What the worker makes of its memory once all ranks are loaded.
+absl::StatusOr<engine::BlockBudget> BlocksOf(const WorkerConfig& config, const MemoryPlan& plan, const KvLayout& kept) {
+  if (config.device == "cpu") {
+    const int64_t left = std::max<int64_t>(plan.available_bytes - plan.Total(), 0);
+    return worker::PlanKv(config, kept, worker::KvBytes(config, kept, plan.max_model_len, left), plan.max_model_len);
+  }
+  const int64_t share = plan.available_bytes / config.ranks();
+  std::vector<kernels::DeviceMemory> memory;
+  for (const RankPlan& rank : plan.ranks) {
+    memory.push_back({.free_bytes = share - rank.memory.Total(), .total_bytes = share});
+  }
+  return worker::PlanKvOnDevices(config, memory, plan.model, plan.kv_layout, plan.max_model_len);
 }
 
 absl::Status AddKv(const WorkerConfig& config, MemoryPlan& plan) {
   const KvLayout& layout = plan.kv_layout;
   const KvLayout kept = worker::KeptLayout(plan.model, plan.ranks[0].place, layout);
-  BATON_ASSIGN_OR_RETURN(const int64_t bytes, KvMemoryOf(config, plan, kept));
-  BATON_ASSIGN_OR_RETURN(const engine::BlockBudget blocks, worker::PlanKv(config, kept, bytes, plan.max_model_len));
+  BATON_ASSIGN_OR_RETURN(const engine::BlockBudget blocks, BlocksOf(config, plan, kept));
   plan.kv_budget = blocks.bytes;
   plan.kv_tokens = blocks.tokens;
   for (size_t g = 0; g < kept.groups.size(); ++g) {

@@ -23,12 +23,18 @@ constexpr size_t kSlotBytes = 1 << 18;
 struct Kind {
   std::string name, device, dtype, kv;
 };
-const std::vector<Kind>& Kinds() {
-  static const std::vector<Kind> kinds = {{"CPU float32", "cpu", "float32", "auto"},
-                                          {"CPU bfloat16", "cpu", "bfloat16", "auto"},
-                                          {"GPU bfloat16", "cuda", "auto", "auto"},
-                                          {"GPU fp8", "cuda", "auto", "fp8"}};
-  return kinds;
+const Kind kCpuFloat32{"CPU float32", "cpu", "float32", "auto"}, kCpuBf16{"CPU bfloat16", "cpu", "bfloat16", "auto"},
+    kGpuBf16{"GPU bfloat16", "cuda", "auto", "auto"}, kGpuFp8{"GPU fp8", "cuda", "auto", "fp8"};
+/// Not every CPU computes in bfloat16.
+const Kind& CpuOfFewestBits() {
+  static const bool bf16 = kernels::MakeCpuOps({.dtype = DType::kBF16}).ok();
+  return bf16 ? kCpuBf16 : kCpuFloat32;
+}
+/// Those that there are here.
+std::vector<Kind> Kinds() {
+  std::vector<Kind> out = {kCpuFloat32, kGpuBf16, kGpuFp8};
+  if (CpuOfFewestBits().name != kCpuFloat32.name) out.push_back(CpuOfFewestBits());
+  return out;
 }
 
 /// A worker's model and KV of one sequence, in blocks of its own size.
@@ -223,8 +229,8 @@ TEST(DeviceHandoff, LayersOfAWindowTravelBesideTheOthers) {
     "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 548, "max_position_embeddings": 2048, "sliding_window": 32,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "eos_token_id": 2})";
   const std::vector<int32_t> prompt = Prompt(75);
-  for (const auto& [source, target] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{3, 0}}) {
-    const Kind &p = Kinds()[static_cast<size_t>(source)], &d = Kinds()[static_cast<size_t>(target)];
+  const std::pair<Kind, Kind> pairs[] = {{kGpuBf16, kGpuBf16}, {CpuOfFewestBits(), kGpuFp8}, {kGpuFp8, kCpuFloat32}};
+  for (const auto& [p, d] : pairs) {
     SCOPED_TRACE(p.name + " to " + d.name);
     Side from(p, "prefill", 16, model), to(d, "decode", 32, model), alone(d, "both", 32, model);
     ASSERT_EQ(from.tables().size(), 2u);
@@ -235,7 +241,7 @@ TEST(DeviceHandoff, LayersOfAWindowTravelBesideTheOthers) {
     const absl::Status moved = Handoff(from, to, 75).Run();
     ASSERT_TRUE(moved.ok()) << moved;
     const std::vector<float> want = alone.Compute({99}, 75), got = to.Compute({99}, 75);
-    if (source == target)
+    if (p.name == d.name)
       EXPECT_EQ(got, want);
     else
       EXPECT_LT(Distance(want, got), 0.15);
@@ -245,7 +251,7 @@ TEST(DeviceHandoff, LayersOfAWindowTravelBesideTheOthers) {
 // The device may be busy with the layers before: a layer's KV is there when WhenDone says so, not when it was
 // asked for.
 TEST(DeviceHandoff, ALayerIsGatheredWhenItIsDoneAndAnEarlyGatherIsFound) {
-  Side from(Kinds()[2], "prefill", 16), to(Kinds()[2], "decode", 16);
+  Side from(kGpuBf16, "prefill", 16), to(kGpuBf16, "decode", 16);
   const std::vector<int32_t> prompt = Prompt(48);
   Handoff handoff(from, to, 48);
   std::vector<int> early, done;
@@ -259,7 +265,7 @@ TEST(DeviceHandoff, ALayerIsGatheredWhenItIsDoneAndAnEarlyGatherIsFound) {
 }
 
 TEST(DeviceHandoff, DamageOnTheWayIsFoundAndRepeatingTheSegmentHeals) {
-  Side from(Kinds()[0], "prefill", 16), to(Kinds()[3], "decode", 16);
+  Side from(kCpuFloat32, "prefill", 16), to(kGpuFp8, "decode", 16);
   from.Compute(Prompt(40), 0);
   Handoff handoff(from, to, 40);
   ASSERT_TRUE(handoff.Gather(handoff.Segments()).ok());
@@ -274,8 +280,8 @@ TEST(DeviceHandoff, DamageOnTheWayIsFoundAndRepeatingTheSegmentHeals) {
 
 // What a sender hands on came by a handoff itself: the digests that the scatter left beside the blocks fit.
 TEST(DeviceHandoff, KvThatWasPlacedIsHandedOn) {
-  for (const Kind& middle : {Kinds()[2], Kinds()[3]}) {
-    Side first(Kinds()[1], "prefill", 16), second(middle, "prefill", 32), third(Kinds()[0], "decode", 16);
+  for (const Kind& middle : {kGpuBf16, kGpuFp8}) {
+    Side first(CpuOfFewestBits(), "prefill", 16), second(middle, "prefill", 32), third(kCpuFloat32, "decode", 16);
     first.Compute(Prompt(48), 0);
     EXPECT_TRUE(Handoff(first, second, 48).Run().ok());
     const absl::Status moved = Handoff(second, third, 48).Run();
@@ -284,7 +290,7 @@ TEST(DeviceHandoff, KvThatWasPlacedIsHandedOn) {
 }
 
 TEST(DeviceHandoff, ABlockThatIsNotThereIsNamed) {
-  Side from(Kinds()[2], "prefill", 16), to(Kinds()[0], "decode", 16);
+  Side from(kGpuBf16, "prefill", 16), to(kCpuFloat32, "decode", 16);
   from.Compute(Prompt(16), 0);
   const absl::Status status = Handoff(from, to, 48).Run();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
@@ -293,7 +299,7 @@ TEST(DeviceHandoff, ABlockThatIsNotThereIsNamed) {
 
 // The KV is the device's: the host cannot read it but through the mover.
 TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
-  Side side(Kinds()[2], "prefill", 16);
+  Side side(kGpuBf16, "prefill", 16);
   KvPoolView pool = side.pool();
   ASSERT_EQ(pool.movers.size(), 1u);
   EXPECT_DEATH(
@@ -305,8 +311,8 @@ TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
 }
 
 TEST(DeviceHandoff, AWorkerOfBothRolesAndOneOnACpuHaveNoMover) {
-  EXPECT_TRUE(Side(Kinds()[2], "both", 16).pool().movers.empty());
-  EXPECT_TRUE(Side(Kinds()[0], "decode", 16).pool().movers.empty());
+  EXPECT_TRUE(Side(kGpuBf16, "both", 16).pool().movers.empty());
+  EXPECT_TRUE(Side(kCpuFloat32, "decode", 16).pool().movers.empty());
 }
 
 /// Moves KV as another does, but for one thing.
@@ -336,7 +342,7 @@ class WrongMover final : public KvMover {
 TEST(DeviceHandoff, AGpuThatMovesKvWronglyIsFoundAtTheStart) {
   using Fault = WrongMover::Fault;
   const SteadyClock clock;
-  for (const Kind& kind : {Kinds()[2], Kinds()[3]}) {
+  for (const Kind& kind : {kGpuBf16, kGpuFp8}) {
     Side side(kind, "decode", 16);
     const auto check = [&](Fault fault) {
       WrongMover mover(*side.loaded().mover, fault);
@@ -354,7 +360,7 @@ TEST(DeviceHandoff, AGpuThatMovesKvWronglyIsFoundAtTheStart) {
 // Nobody waits for a step that draws nothing. Where KV is handed over it is over all the same, so that its blocks may
 // be given back and to a ticket: else it would write them after the ticket's KV was placed.
 TEST(DeviceHandoff, AStepThatDrawsNothingIsOverWhenItsBlocksMayBeGivenBack) {
-  Side from(Kinds()[2], "decode", 16), to(Kinds()[2], "decode", 16);
+  Side from(kGpuBf16, "decode", 16), to(kGpuBf16, "decode", 16);
   engine::StepPlan plan{.step = 1, .total_tokens = 32};
   plan.add.push_back({.id = 1, .tokens = Prompt(40), .prompt_len = 40});
   plan.sequences.push_back({.id = 1, .num_tokens = 32, .block_tables = from.tables()});
@@ -363,7 +369,7 @@ TEST(DeviceHandoff, AStepThatDrawsNothingIsOverWhenItsBlocksMayBeGivenBack) {
   ASSERT_TRUE(result.ok() && !result->sequences[0].sampled) << result.status();
   EXPECT_TRUE(Handoff(from, to, 32).Run().ok()) << "gathered on another stream, with no further wait";
 
-  Side both(Kinds()[2], "both", 16);
+  Side both(kGpuBf16, "both", 16);
   engine::Executor alone(*both.loaded().model, *both.loaded().memory, both.ops());
   const int64_t waits = both.ops().device_work().waits;
   ASSERT_TRUE(alone.Execute(plan).ok());

@@ -1,9 +1,14 @@
 #include "worker/process/kv_budget.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/host_memory.h"
+#include "common/status.h"
+#include "engine/model/kv_groups.h"
+#include "worker/ranks/rank.h"
 
 namespace baton::worker {
 
@@ -26,6 +31,26 @@ absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels:
                       "and what steps need",
                       config.kv_cache_memory, GiB(config.kv_cache_memory), memory.free_bytes, GiB(memory.free_bytes),
                       memory.total_bytes));
+}
+
+absl::StatusOr<engine::BlockBudget> PlanKvOnDevices(const WorkerConfig& config,
+                                                    std::span<const kernels::DeviceMemory> memory,
+                                                    const engine::ModelConfig& model, const KvLayout& layout,
+                                                    int64_t max_model_len) {
+  engine::BlockBudget fewest;
+  std::vector<KvLayout> layouts;
+  for (size_t rank = 0; rank < memory.size(); ++rank) {
+    const engine::RankShape shape = engine::ShapeOf(model, PlaceOf(config, static_cast<int>(rank)));
+    layouts.push_back(engine::RankKvLayout(layout, shape));
+    WorkerConfig of_rank = config;
+    of_rank.kv_cache_memory = config.kv_cache_memory / config.ranks();
+    BATON_ASSIGN_OR_RETURN(const int64_t bytes, DeviceKvBytes(of_rank, memory[rank]));
+    BATON_ASSIGN_OR_RETURN(engine::BlockBudget budget, PlanKv(config, layouts.back(), bytes, max_model_len));
+    if (rank == 0 || budget.tokens < fewest.tokens) fewest = std::move(budget);
+  }
+  fewest.bytes = 0;
+  for (const KvLayout& of_rank : layouts) fewest.bytes += engine::KvMemory::Bytes(of_rank, fewest.num_blocks);
+  return fewest;
 }
 
 KvLayout KeptLayout(const engine::ModelConfig& model, const engine::RankPlace& place, const KvLayout& layout) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "common/kv_layout.h"
@@ -22,6 +23,14 @@ int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_
 /// On a device: --kv-cache-memory, or --gpu-memory-utilization of the memory that is free now. ResourceExhausted: more
 /// is asked for than is free, with both numbers.
 absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels::DeviceMemory& memory);
+
+/// The blocks of all ranks where each has a device. `memory`: of each rank's, in order. `layout`: the model's. The rank
+/// that has room for the fewest tokens, for it keeps the most layers or has the least memory, says how many blocks all
+/// have.
+absl::StatusOr<engine::BlockBudget> PlanKvOnDevices(const WorkerConfig& config,
+                                                    std::span<const kernels::DeviceMemory> memory,
+                                                    const engine::ModelConfig& model, const KvLayout& layout,
+                                                    int64_t max_model_len);
 
 /// The layout of all ranks together: a KV head that several ranks keep counts once for each of them. `place`: any
 /// rank's. `layout`: the model's.

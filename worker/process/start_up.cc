@@ -84,31 +84,11 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
   return absl::OkStatus();
 }
 
-// On GPUs each rank has memory of its own, and a part of the layers and heads: the rank that has room for the fewest
-// tokens says how many blocks all have.
-absl::StatusOr<engine::BlockBudget> PlanKvOnDevices(const WorkerConfig& config,
-                                                    const std::vector<kernels::DeviceMemory>& memory,
-                                                    const LoadedModel& loaded) {
-  engine::BlockBudget fewest;
-  std::vector<KvLayout> layouts;
-  for (size_t rank = 0; rank < memory.size(); ++rank) {
-    const engine::RankShape shape = engine::ShapeOf(loaded.model->config(), PlaceOf(config, static_cast<int>(rank)));
-    layouts.push_back(engine::RankKvLayout(loaded.model->kv_layout(), shape));
-    WorkerConfig of_rank = config;
-    of_rank.kv_cache_memory = config.kv_cache_memory / config.ranks();
-    BATON_ASSIGN_OR_RETURN(const int64_t bytes, DeviceKvBytes(of_rank, memory[rank]));
-    BATON_ASSIGN_OR_RETURN(engine::BlockBudget budget, PlanKv(config, layouts.back(), bytes, loaded.max_model_len));
-    if (rank == 0 || budget.tokens < fewest.tokens) fewest = std::move(budget);
-  }
-  fewest.bytes = 0;
-  for (const KvLayout& layout : layouts) fewest.bytes += engine::KvMemory::Bytes(layout, fewest.num_blocks);
-  return fewest;
-}
-
 absl::StatusOr<engine::BlockBudget> PlanKvHere(const WorkerConfig& config, const KvLayout& kept,
                                                const std::vector<kernels::DeviceMemory>& devices,
                                                const LoadedModel& loaded) {
-  if (!devices.empty()) return PlanKvOnDevices(config, devices, loaded);
+  if (!devices.empty())
+    return PlanKvOnDevices(config, devices, loaded.model->config(), loaded.model->kv_layout(), loaded.max_model_len);
   std::optional<int64_t> available = AvailableMemoryBytes();
   if (available) *available *= config.nnodes;  // the others are taken to have as much; who has less says so
   return PlanKv(config, kept, KvBytes(config, kept, loaded.max_model_len, available), loaded.max_model_len);

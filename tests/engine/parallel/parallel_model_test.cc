@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "tests/engine/model/paged_model.h"
 #include "tests/engine/parallel/rank_threads.h"
 #include "tests/engine/step/requests.h"
 
@@ -85,7 +86,7 @@ TEST(PipelineParallel, WithTensorParallelismToo) {
 
 TEST(TensorParallel, RowsDoNotDependOnRanksInBf16) {
   const kernels::CpuOpsConfig bf16{.dtype = DType::kBF16, .emulate_bf16 = true};
-  const auto probe = kernels::MakeCpuOps(bf16);
+  const auto probe = PagedModel::Load({.path = kEightHeads, .dummy_weights = true}, bf16);
   if (absl::IsFailedPrecondition(probe.status())) GTEST_SKIP() << probe.status();
   const Answers alone = AnswersOf({.shape = {.width = 4}, .requests = 4, .ops = bf16});
   EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .width = 4}, .requests = 4, .ops = bf16}), alone);
