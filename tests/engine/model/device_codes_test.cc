@@ -187,6 +187,7 @@ TEST_P(DeviceRounded, InputsMeanOnAGpuWhatTheyMeanOnACpu) {
     auto codes = Load(model_.codes(), place), floats = Load(model_.floats(), place);
     auto host = LoadOn(*kernels::MakeCpuOps({.dtype = DType::kBF16, .emulate_bf16 = true}),
                        Source(model_.codes(), place), limits_);
+    if (absl::IsFailedPrecondition(host.status())) GTEST_SKIP() << host.status();  // no bf16 on this CPU
     ASSERT_TRUE(codes.ok() && floats.ok() && host.ok()) << codes.status() << floats.status() << host.status();
     std::mt19937 random(31);
     for (const int kind : {0, 1, 2}) {
