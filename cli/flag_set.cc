@@ -104,43 +104,65 @@ void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path) {
 
 namespace {
 
-// What a mapping says, for flags that take a JSON object.
-nlohmann::json JsonOf(const YAML::Node& node) {
-  if (node.IsMap()) {
-    nlohmann::json object = nlohmann::json::object();
-    for (const auto& entry : node) object[entry.first.as<std::string>()] = JsonOf(entry.second);
-    return object;
-  }
-  if (node.IsSequence()) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const YAML::Node& one : node) list.push_back(JsonOf(one));
-    return list;
-  }
-  if (!node.IsScalar()) return nullptr;
+// A mapping's values, nested ones counted too: an alias may stand within its own anchor, which would have no end.
+constexpr int kMostValues = 1000;
+
+// What a scalar says: as in JSON where it is a number, true or false there.
+nlohmann::json JsonOfScalar(const YAML::Node& node) {
   const auto text = node.as<std::string>();
   if (node.Tag() == "!") return text;  // in quotes
   bool truth = false;
   if (YAML::convert<bool>::decode(node, truth)) return truth;
   nlohmann::json number = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  double value = 0;
   if (number.is_number()) return number;
+  double value = 0;
   return YAML::convert<double>::decode(node, value) && std::isfinite(value) ? nlohmann::json(value)
                                                                             : nlohmann::json(text);
 }
 
-// A key of the file with its values, none where they are no texts, translated where it is vLLM's.
-absl::StatusOr<TranslatedFlag> ReadEntry(const YAML::Node& key, const YAML::Node& value, const std::string& path,
-                                         std::vector<std::string>& notes) {
+// What a mapping says, for flags that take a JSON object. `left` falls below 0 where it has too many values.
+nlohmann::json JsonOf(const YAML::Node& node, int& left) {
+  nlohmann::json out;
+  if (--left < 0) return out;
+  if (node.IsMap()) {
+    out = nlohmann::json::object();
+    for (const auto& entry : node) out[entry.first.as<std::string>()] = JsonOf(entry.second, left);
+  } else if (node.IsSequence()) {
+    out = nlohmann::json::array();
+    for (const YAML::Node& one : node) out.push_back(JsonOf(one, left));
+  } else if (node.IsScalar()) {
+    out = JsonOfScalar(node);
+  }
+  return out;
+}
+
+// A key of the file with its values, none where they are no texts. Throws what yaml-cpp throws: a key is no text.
+absl::StatusOr<TranslatedFlag> EntryOf(const YAML::Node& key, const YAML::Node& value) {
   TranslatedFlag given{absl::StrReplaceAll(key.as<std::string>(), {{"_", "-"}}), {}};
   if (value.IsScalar()) given.values = {value.as<std::string>()};
-  if (value.IsMap()) given.values = {JsonOf(value).dump()};
+  if (value.IsMap()) {
+    int left = kMostValues;
+    given.values = {JsonOf(value, left).dump()};
+    if (left < 0)
+      return absl::InvalidArgumentError(StrCat("\"", given.name, "\" has more than ", kMostValues, " values"));
+  }
   for (size_t i = 0; value.IsSequence() && i < value.size(); ++i) {
     if (value[i].IsScalar()) given.values.push_back(value[i].as<std::string>());
   }
-  absl::StatusOr<std::optional<TranslatedFlag>> translated = TranslateFlag(given.name, given.values, notes);
-  if (!translated.ok())
-    return absl::InvalidArgumentError(StrCat("--config ", path, ": ", translated.status().message()));
-  return *translated ? **std::move(translated) : given;
+  return given;
+}
+
+// The same, translated where it is vLLM's.
+absl::StatusOr<TranslatedFlag> ReadEntry(const YAML::Node& key, const YAML::Node& value,
+                                         std::vector<std::string>& notes) {
+  TranslatedFlag given;
+  try {
+    BATON_ASSIGN_OR_RETURN(given, EntryOf(key, value));
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(e.what());
+  }
+  BATON_ASSIGN_OR_RETURN(std::optional<TranslatedFlag> translated, TranslateFlag(given.name, given.values, notes));
+  return translated ? *std::move(translated) : given;
 }
 
 }  // namespace
@@ -157,7 +179,9 @@ absl::Status FlagSet::ApplyYaml(const std::string& path, std::vector<std::string
   if (root.IsNull()) return absl::OkStatus();
   if (!root.IsMap()) return absl::InvalidArgumentError(StrCat("--config ", path, ": expected a mapping of flag names"));
   for (const auto& entry : root) {
-    BATON_ASSIGN_OR_RETURN(TranslatedFlag given, ReadEntry(entry.first, entry.second, path, notes));
+    const absl::StatusOr<TranslatedFlag> read = ReadEntry(entry.first, entry.second, notes);
+    if (!read.ok()) return absl::InvalidArgumentError(StrCat("--config ", path, ": ", read.status().message()));
+    const TranslatedFlag& given = *read;
     if (given.name.empty()) continue;
     const auto flag = std::ranges::find(flags_, given.name, &Flag::name);
     if (flag == flags_.end()) {

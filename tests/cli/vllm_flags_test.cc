@@ -374,6 +374,9 @@ TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
   EXPECT_EQ(overrides("hf_overrides:\n  rope_theta: 1e6\n  tie: true\n  name: \"7\"\n  ids: [1, -2]\n  none: null\n"),
             R"({"ids":[1,-2],"name":"7","none":null,"rope_theta":1000000.0,"tie":true})");
   EXPECT_EQ(overrides("rope-scaling: {rope_type: yarn, factor: 4}\n"), R"({"factor":4,"rope_type":"yarn"})");
+  EXPECT_THAT(overrides("hf-overrides: &a\n  b: *a\n"), HasSubstr("\"hf-overrides\" has more than 1000 values"));
+  EXPECT_THAT(overrides("hf-overrides: {[a]: b}\n"), HasSubstr("theirs.yaml: "));
+  EXPECT_THAT(overrides("[a]: b\n"), HasSubstr("theirs.yaml: "));
   EXPECT_THAT(overrides("kv-transfer-config:\n  kv_connector: X\n"), HasSubstr("is refused: --prefill and --decode"));
   EXPECT_THAT(of_file("enable_lora: true\n").first.message(), HasSubstr("theirs.yaml: --enable-lora true is refused"));
 }
