@@ -217,11 +217,9 @@ void PrintDeterminism(const WorkerConfig& config) {
           config.deterministic ? "" : "no-", config.deterministic ? "do not" : "may");
   if (!config.deterministic) return;
   LogInfo(
-      "worker: --deterministic costs, by arithmetic that no GPU has confirmed: in steps of more than 128 rows bf16 "
-      "layers "
-      "multiply at about 60 % of the rate of --no-deterministic, and attention of decodes moves about 3 % more bytes; "
-      "it "
-      "takes no memory");
+      "worker: --deterministic costs, by arithmetic that no GPU has confirmed: bf16 layers of steps of more than "
+      "128 rows multiply at about 60 % of the rate of --no-deterministic, attention of decodes moves about 3 % "
+      "more bytes; it takes no memory");
 }
 
 // Prints the ranks, and the cost of the way in which they sum.
