@@ -9,9 +9,9 @@
 
 #include "decode_worker/landing.h"
 #include "kvtransfer/shm/shm_transport.h"
-#include "sim/one_rank.h"
 #include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
 
 namespace baton::decode_worker {
 namespace {

@@ -13,12 +13,12 @@
 #include "decode_worker/ticket_codec.h"
 #include "kvtransfer/layout_codec.h"
 #include "kvtransfer/tcp/tcp_transport.h"
-#include "sim/one_rank.h"
 #include "sim/stepped_engine.h"
 #include "tests/hex.h"
 #include "tests/relay_golden.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
 
 namespace baton::decode_worker {
 namespace {

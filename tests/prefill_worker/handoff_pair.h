@@ -15,9 +15,9 @@
 #include "decode_worker/ticket_desk.h"
 #include "prefill_worker/prefill_desk.h"
 #include "prefill_worker/sender.h"
-#include "sim/one_rank.h"
 #include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
 #include "tests/worker/relay_fixture.h"
 #include "worker/relay/codec.h"
 

@@ -8,10 +8,10 @@
 #include <chrono>
 
 #include "kvtransfer/tcp/tcp_transport.h"
-#include "sim/one_rank.h"
 #include "sim/stepped_engine.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
 
 namespace baton::prefill_worker {
 namespace {
