@@ -27,7 +27,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr Duration kPoll = std::chrono::milliseconds(50), kEndWithin = std::chrono::seconds(1);
+constexpr Duration kPoll = std::chrono::milliseconds(50), kRanksEndWithin = std::chrono::seconds(1);
 
 class NodeRanks {
  public:
@@ -80,10 +80,10 @@ class NodeRanks {
   void End(const absl::Status& status) {
     ends_ = true;
     if (member_ && !done_) member_->Fail(status.ok() ? RankLoss("it was told to stop") : status);
-    const TimePoint until = clock_.Now() + kEndWithin;
+    const TimePoint until = clock_.Now() + kRanksEndWithin;
     while (rank_.joinable() && !done_ && clock_.Now() < until) std::this_thread::sleep_for(kPoll / 10);
     if (rank_.joinable()) done_ ? rank_.join() : rank_.detach();
-    if (status.ok()) children_.Await(kEndWithin);
+    if (status.ok()) children_.Await(kRanksEndWithin);
   }
 
  private:

@@ -1,16 +1,37 @@
-# baton_test(name SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
+# baton_test(name SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s] [APART]): one GoogleTest binary, one ctest
+# entry. APART: its sources have helpers of the same names, and each is compiled by itself.
 # The sources live in tests/<folder>/, mirroring the tree.
 if(BATON_BUILD_TESTS)
   enable_testing()
   find_package(GTest REQUIRED)
 endif()
 
+# baton_replaced(library a.cc …): sources of a library whose objects a test links in other words of its own: the library's
+# are then not taken, for each is an object by itself.
+function(baton_replaced library)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${library} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# baton_planted(name library a.cc …): objects of a library's sources, named from the root, with their planted bugs.
+function(baton_planted name library)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
+  add_library(${name} OBJECT ${sources})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  baton_hand_written(${name})
+  target_compile_definitions(${name} PRIVATE BATON_PLANTED_BUGS)
+  target_link_libraries(${name} PUBLIC ${library})
+  baton_replaced(${library} ${sources})
+endfunction()
+
 function(baton_test name)
   if(NOT BATON_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "APART" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  if(arg_APART)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   baton_warnings(${name})
   # A third less to wait for than -O2; what tests run hard is in libraries.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)

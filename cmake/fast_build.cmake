@@ -1,3 +1,13 @@
+# Sources of a target are compiled eight at a time: most of what one costs is the headers it includes. So the names in the
+# anonymous namespaces of a folder are told apart; who must not share a translation unit says so with
+# SKIP_UNITY_BUILD_INCLUSION (a source) or UNITY_BUILD OFF (a target; a test: baton_test(... APART)).
+option(BATON_BATCHES "Compile the sources of a target eight at a time" ON)
+set(CMAKE_UNITY_BUILD ${BATON_BATCHES})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND BATON_BATCHES)
+  add_compile_options(-Wno-subobject-linkage)  # takes the sources of a batch for headers
+endif()
+
 # ccache and a fast linker are used when present; neither is needed.
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)

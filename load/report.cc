@@ -17,9 +17,9 @@
 namespace baton::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
-constexpr int kWidth = 50;
-constexpr double kLateMs = 5, kManyBursts = 0.2;
+using OrderedJson = nlohmann::ordered_json;
+constexpr int kLineWidth = 50;
+constexpr double kManyBursts = 0.2;
 
 struct Metric {
   const char *key, *name, *title;
@@ -42,9 +42,9 @@ std::string PercentName(double percent) {
 }
 
 std::string Ruler(const std::string& text, char fill) {
-  const size_t left = (kWidth - std::min<size_t>(kWidth, text.size())) / 2;
+  const size_t left = (kLineWidth - std::min<size_t>(kLineWidth, text.size())) / 2;
   std::string out = std::string(left, fill) + text;
-  return out + std::string(out.size() < kWidth ? kWidth - out.size() : 0, fill) + "\n";
+  return out + std::string(out.size() < kLineWidth ? kLineWidth - out.size() : 0, fill) + "\n";
 }
 
 std::string Row(const std::string& label, double value) { return absl::StrFormat("%-40s %-10.2f\n", label, value); }
@@ -124,7 +124,7 @@ std::string Findings(const Report& r) {
   return out;
 }
 
-void AddStatistics(Json& out, const Report& r, const std::string& key, const Statistics& values) {
+void AddStatistics(OrderedJson& out, const Report& r, const std::string& key, const Statistics& values) {
   out[StrCat("mean_", key, "_ms")] = values.mean();
   out[StrCat("median_", key, "_ms")] = values.Percentile(50);
   out[StrCat("std_", key, "_ms")] = values.deviation();
@@ -142,9 +142,9 @@ std::string IsoTime(double since_1970_s) {
 }
 
 // When a growing rate reached each whole number of requests per second: where a request was due at it.
-Json RateChanges(const Report& r) {
+OrderedJson RateChanges(const Report& r) {
   const std::vector<Outcome>& outcomes = r.measured.run.outcomes;
-  Json out = Json::array();
+  OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const double rate = RateOf(r.options, r.measured.point.request_rate, i, outcomes.size());
     if (i > 0 && std::floor(rate) <= out.back()["rps"].get<double>()) continue;
@@ -154,12 +154,12 @@ Json RateChanges(const Report& r) {
   return out;
 }
 
-void AddSetting(Json& out, const Report& r) {
+void AddSetting(OrderedJson& out, const Report& r) {
   const BenchOptions& o = r.options;
   const LoadPoint& point = r.measured.point;
   out["date"] = r.measured.date;
   out["endpoint_type"] = out["backend"] = o.backend;
-  out["label"] = o.label.empty() ? Json() : Json(o.label);
+  out["label"] = o.label.empty() ? OrderedJson() : OrderedJson(o.label);
   out["model_id"] = out["tokenizer_id"] = r.measured.model;
   out["num_prompts"] = r.measured.summary.offered;
   if (!r.measured.target.empty()) out["target"] = r.measured.target;
@@ -171,9 +171,9 @@ void AddSetting(Json& out, const Report& r) {
   }
   out["dataset_name"] = o.dataset_name;
   out["seed"] = o.seed;
-  out["request_rate"] = std::isinf(point.request_rate) ? Json("inf") : Json(point.request_rate);
+  out["request_rate"] = std::isinf(point.request_rate) ? OrderedJson("inf") : OrderedJson(point.request_rate);
   out["burstiness"] = o.burstiness;
-  out["max_concurrency"] = point.max_concurrency > 0 ? Json(point.max_concurrency) : Json();
+  out["max_concurrency"] = point.max_concurrency > 0 ? OrderedJson(point.max_concurrency) : OrderedJson();
   if (o.ramp_up_strategy != "none") {
     out["ramp_up_strategy"] = o.ramp_up_strategy;
     out["ramp_up_start_rps"] = o.ramp_up_start_rps;
@@ -183,7 +183,7 @@ void AddSetting(Json& out, const Report& r) {
   out["real_time"] = r.measured.run.real_time;
 }
 
-void AddCounts(Json& out, const Summary& s) {
+void AddCounts(OrderedJson& out, const Summary& s) {
   out["duration"] = s.duration_s;
   out["offered"] = s.offered;
   out["completed"] = s.completed;
@@ -195,7 +195,7 @@ void AddCounts(Json& out, const Summary& s) {
   out["output_chunks"] = s.chunks;
   out["tokens_are_chunks"] = s.tokens_are_chunks;
   out["request_throughput"] = PerSecond(s, s.completed);
-  out["request_goodput"] = s.good ? Json(PerSecond(s, *s.good)) : Json();
+  out["request_goodput"] = s.good ? OrderedJson(PerSecond(s, *s.good)) : OrderedJson();
   if (s.good) {
     out["good_requests"] = *s.good;
     out["good_share_of_offered"] = s.offered > 0 ? static_cast<double>(*s.good) / static_cast<double>(s.offered) : 0;
@@ -214,13 +214,13 @@ void AddCounts(Json& out, const Summary& s) {
   out["chunks_per_burst"] = s.chunks_per_burst;
 }
 
-Json DipJson(const Dip& d) {
+OrderedJson DipJson(const Dip& d) {
   return {{"at_s", Seconds(d.fault.at)},
           {"what", d.fault.what},
           {"before_tokens_per_s", d.before},
           {"least_tokens_per_s", d.least},
           {"depth", d.depth()},
-          {"over_after_s", d.over_after_s ? Json(*d.over_after_s) : Json()},
+          {"over_after_s", d.over_after_s ? OrderedJson(*d.over_after_s) : OrderedJson()},
           {"running", d.running.size()},
           {"failed", d.failed}};
 }
@@ -264,7 +264,7 @@ std::string ReportText(const Report& r) {
 
 std::string ReportJson(const Report& r) {
   const Summary& s = r.measured.summary;
-  Json out = Json::object();
+  OrderedJson out = OrderedJson::object();
   AddSetting(out, r);
   AddCounts(out, s);
   for (const Metric& m : MetricsOf(s)) AddStatistics(out, r, m.key, m.values);
@@ -275,14 +275,14 @@ std::string ReportJson(const Report& r) {
     out["verified"] = {
         {"compared", v->compared}, {"different", v->different}, {"failed", v->failed}, {"which", v->which}};
   }
-  if (!r.measured.run.faults.empty()) out["faults"] = out["dips"] = Json::array();
+  if (!r.measured.run.faults.empty()) out["faults"] = out["dips"] = OrderedJson::array();
   for (const FaultSeen& f : r.measured.run.faults)
     out["faults"].push_back({{"at_s", Seconds(f.at)}, {"what", f.what}, {"error", f.error}});
   for (const Dip& d : r.measured.dips) out["dips"].push_back(DipJson(d));
   constexpr std::string_view kAlways[] = {"latencies", "queue_times"};  // as people know it
   AddRequestLists(out, r.measured.run.outcomes,
                   r.options.save_detailed ? RequestListKeys() : std::span<const std::string_view>(kAlways));
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 std::string ResultFileName(const Report& r) {

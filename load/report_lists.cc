@@ -8,37 +8,37 @@
 namespace baton::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json Gaps(const Outcome& o) {
-  Json gaps = Json::array();
+OrderedJson Gaps(const Outcome& o) {
+  OrderedJson gaps = OrderedJson::array();
   for (size_t i = 1; i < o.arrivals.size(); ++i) gaps.push_back(Seconds(o.arrivals[i] - o.arrivals[i - 1]));
   return gaps;
 }
 
-Json StagesOf(const Outcome& o) {
-  return o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages}) : Json();
+OrderedJson StagesOf(const Outcome& o) {
+  return o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages}) : OrderedJson();
 }
 
 struct List {
   std::string_view key;
-  Json (*entry)(const Outcome& outcome);
+  OrderedJson (*entry)(const Outcome& outcome);
 };
 constexpr std::array kLists = {
-    List{"input_lens", [](const Outcome& o) { return Json(o.answer.prompt_tokens); }},
-    List{"output_lens", [](const Outcome& o) { return Json(o.ok() ? o.OutputTokens() : 0); }},
-    List{"ttfts", [](const Outcome& o) { return Json(o.TtftMs() / 1000); }},
+    List{"input_lens", [](const Outcome& o) { return OrderedJson(o.answer.prompt_tokens); }},
+    List{"output_lens", [](const Outcome& o) { return OrderedJson(o.ok() ? o.OutputTokens() : 0); }},
+    List{"ttfts", [](const Outcome& o) { return OrderedJson(o.TtftMs() / 1000); }},
     List{"itls", Gaps},
-    List{"latencies", [](const Outcome& o) { return Json(o.E2elMs() / 1000); }},
-    List{"start_times", [](const Outcome& o) { return Json(Seconds(o.sent)); }},
-    List{"queue_times", [](const Outcome& o) { return Json(Seconds(o.waited)); }},
-    List{"generated_texts", [](const Outcome& o) { return Json(o.answer.text); }},
-    List{"errors", [](const Outcome& o) { return Json(o.error); }},
-    List{"failure_kinds", [](const Outcome& o) { return Json(kFailureNames[static_cast<size_t>(o.failure)]); }},
-    List{"http_statuses", [](const Outcome& o) { return Json(o.http_status); }},
-    List{"due_times", [](const Outcome& o) { return Json(Seconds(o.due)); }},
-    List{"cached_lens", [](const Outcome& o) { return Json(o.answer.cached_tokens); }},
-    List{"counted", [](const Outcome& o) { return Json(o.answer.counted); }},
+    List{"latencies", [](const Outcome& o) { return OrderedJson(o.E2elMs() / 1000); }},
+    List{"start_times", [](const Outcome& o) { return OrderedJson(Seconds(o.sent)); }},
+    List{"queue_times", [](const Outcome& o) { return OrderedJson(Seconds(o.waited)); }},
+    List{"generated_texts", [](const Outcome& o) { return OrderedJson(o.answer.text); }},
+    List{"errors", [](const Outcome& o) { return OrderedJson(o.error); }},
+    List{"failure_kinds", [](const Outcome& o) { return OrderedJson(kFailureNames[static_cast<size_t>(o.failure)]); }},
+    List{"http_statuses", [](const Outcome& o) { return OrderedJson(o.http_status); }},
+    List{"due_times", [](const Outcome& o) { return OrderedJson(Seconds(o.due)); }},
+    List{"cached_lens", [](const Outcome& o) { return OrderedJson(o.answer.cached_tokens); }},
+    List{"counted", [](const Outcome& o) { return OrderedJson(o.answer.counted); }},
     List{"stages", StagesOf}};
 
 }  // namespace
@@ -52,17 +52,17 @@ std::span<const std::string_view> RequestListKeys() {
   return keys;
 }
 
-void AddRequestLists(Json& out, const std::vector<Outcome>& outcomes, std::span<const std::string_view> keys) {
+void AddRequestLists(OrderedJson& out, const std::vector<Outcome>& outcomes, std::span<const std::string_view> keys) {
   for (const std::string_view key : keys) {
     const auto list = std::ranges::find(kLists, key, &List::key);
     BATON_CHECK(list != kLists.end(), "no list ", key);
-    Json entries = Json::array();
+    OrderedJson entries = OrderedJson::array();
     for (const Outcome& o : outcomes) entries.push_back(list->entry(o));
     out[std::string(key)] = std::move(entries);
   }
 }
 
-Json StagesJson(const FirstToken& f) {
+OrderedJson StagesJson(const FirstToken& f) {
   return {{"request", f.index},
           {"ttft_ms", f.ttft_ms},
           {"queue_prefill_ms", f.stages.queue_prefill},

@@ -9,15 +9,15 @@
 namespace baton::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Foreign bytes in a file must not throw: malformed UTF-8 is replaced.
-std::string Text(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Text(const OrderedJson& value) { return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 }  // namespace
 
 absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::string& model) {
-  Json fields = Json::object();
+  OrderedJson fields = OrderedJson::object();
   fields["model"] = o.served_model_name.empty() ? model : o.served_model_name;
   fields["stream"] = true;
   fields["stream_options"] = {{"include_usage", true}};
@@ -30,12 +30,12 @@ absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::
                                    {"presence_penalty", &o.presence_penalty},
                                    {"repetition_penalty", &o.repetition_penalty}}) {
     if (text->empty()) continue;
-    const Json value = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson value = OrderedJson::parse(*text, nullptr, /*allow_exceptions=*/false);
     if (!value.is_number()) return absl::InvalidArgumentError(StrCat("--", name, ": \"", *text, "\" is not a number"));
     fields[name] = value;
   }
   if (!o.extra_body.empty()) {
-    const Json extra = Json::parse(o.extra_body, nullptr, /*allow_exceptions=*/false);
+    const OrderedJson extra = OrderedJson::parse(o.extra_body, nullptr, /*allow_exceptions=*/false);
     if (!extra.is_object()) return absl::InvalidArgumentError("--extra-body: not a JSON object");
     for (const auto& [key, value] : extra.items()) fields[key] = value;
   }

@@ -8,8 +8,6 @@
 namespace baton::load {
 namespace {
 
-constexpr double kLateMs = 5;
-
 double TokensPerSecond(const Measured& m) {
   return m.summary.duration_s > 0 ? static_cast<double>(m.summary.output_tokens) / m.summary.duration_s : 0;
 }

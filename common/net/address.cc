@@ -32,7 +32,7 @@ std::optional<in6_addr> V6(std::string_view host) {
   return inet_pton(AF_INET6, number.c_str(), &address) == 1 ? std::optional(address) : std::nullopt;
 }
 
-bool IsLoopback(in_addr address) { return (ntohl(address.s_addr) >> 24) == 127; }
+bool InLoopbackNet(in_addr address) { return (ntohl(address.s_addr) >> 24) == 127; }
 
 /// The IPv4 address within ::ffff:a.b.c.d.
 in_addr Mapped(const in6_addr& address) {
@@ -103,10 +103,10 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text) {
 bool IsLoopback(std::string_view host) {
   host = WithoutBrackets(host);
   if (absl::EqualsIgnoreCase(absl::string_view(host.data(), host.size()), "localhost")) return true;
-  if (const auto v4 = V4(host)) return IsLoopback(*v4);
+  if (const auto v4 = V4(host)) return InLoopbackNet(*v4);
   const auto v6 = V6(host);
   if (!v6) return false;
-  return IN6_IS_ADDR_LOOPBACK(&*v6) || (IN6_IS_ADDR_V4MAPPED(&*v6) && IsLoopback(Mapped(*v6)));
+  return IN6_IS_ADDR_LOOPBACK(&*v6) || (IN6_IS_ADDR_V4MAPPED(&*v6) && InLoopbackNet(Mapped(*v6)));
 }
 
 bool IsWildcard(std::string_view host) {

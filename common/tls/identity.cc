@@ -26,8 +26,6 @@ absl::StatusOr<std::string> ReadPem(const std::string& path, const char* flag) {
   return text;
 }
 
-int NoPassword(char*, int, int, void*) { return -1; }  // nobody is asked on a terminal
-
 BioPtr Reader(const std::string& pem) { return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
 
 std::vector<CertificatePtr> ReadCertificates(const std::string& pem) {

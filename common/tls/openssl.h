@@ -19,6 +19,9 @@ struct FreedBy {
     Free(object);
   }
 };
+/// A key that needs a password is an error: nobody is asked on a terminal.
+inline int NoPassword(char*, int, int, void*) { return -1; }
+
 inline void FreeCertificates(STACK_OF(X509) * all) { sk_X509_pop_free(all, X509_free); }
 
 using BioPtr = std::unique_ptr<BIO, FreedBy<BIO_free_all>>;

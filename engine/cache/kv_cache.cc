@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/ceil_div.h"
 #include "common/check.h"
 
 namespace baton::engine {
@@ -27,8 +28,6 @@ int32_t EventGroup(const KvLayout& layout) {
   }
   return 0;
 }
-
-int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 SequenceKv ShareBy(BlockTable (BlockTable::*share)() const, const SequenceKv& kv) {
   SequenceKv copy;

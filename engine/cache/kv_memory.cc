@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/ceil_div.h"
 #include "common/check.h"
 #include "common/status.h"
 
@@ -23,8 +24,6 @@ int64_t BlockBytesWithDigests(const KvGroup& g) {
   return n * static_cast<int64_t>(g.layers.size());
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Blocks per group when the paged groups hold `tokens`.
 BlockBudget BudgetFor(const KvLayout& layout, int64_t tokens, int32_t max_model_len, int32_t max_num_seqs,
                       int32_t max_step_tokens) {
@@ -36,7 +35,7 @@ BlockBudget BudgetFor(const KvLayout& layout, int64_t tokens, int32_t max_model_
       // Every sequence a window, and one step's chunk anywhere; the ends need not meet block borders.
       const int64_t window =
           CeilDiv(std::min<int64_t>(g.window_tokens + kUnitTokens, max_model_len), g.tokens_per_block) + 1;
-      const int64_t chunk = CeilDiv(std::min(max_step_tokens, max_model_len), g.tokens_per_block) + 1;
+      const int64_t chunk = CeilDiv<int64_t>(std::min(max_step_tokens, max_model_len), g.tokens_per_block) + 1;
       blocks = std::min(blocks, max_num_seqs * window + chunk);
     }
     budget.num_blocks.push_back(static_cast<int32_t>(std::min<int64_t>(blocks, INT32_MAX)));
@@ -62,7 +61,7 @@ absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, in
     for (const KvGroup& g : layout.groups) n = std::max<int64_t>(n, g.tokens_per_block);
     return n;
   }();
-  const int64_t least = CeilDiv(max_model_len, unit) + 1;  // one block to copy into
+  const int64_t least = CeilDiv<int64_t>(max_model_len, unit) + 1;  // one block to copy into
   if (const BlockBudget one = budget_for(least * unit); one.bytes > bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("one sequence of ", max_model_len, " tokens needs ", one.bytes,
                                                      " bytes of KV cache, ", bytes, " given, ", one.bytes - bytes,

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-constexpr std::string_view kMark = "kvranks1";
+constexpr std::string_view kRanksMark = "kvranks1";
 constexpr size_t kMostRanks = 4096;  ///< each is dialled
 
 absl::Status Bad(std::string_view what) {
@@ -25,12 +25,12 @@ absl::Status Bad(std::string_view what) {
 
 std::string RankAddresses::Pack() const {
   if (ranks.size() == 1) return ranks.front();
-  return StrCat(kMark, "\n", tensor_parallel_size, "\n", absl::StrJoin(stage_layers, ","), "\n",
+  return StrCat(kRanksMark, "\n", tensor_parallel_size, "\n", absl::StrJoin(stage_layers, ","), "\n",
                 absl::StrJoin(ranks, "\n"));
 }
 
 absl::StatusOr<RankAddresses> RankAddresses::Parse(std::string_view text) {
-  if (!text.starts_with(kMark)) return RankAddresses{.ranks = {std::string(text)}};
+  if (!text.starts_with(kRanksMark)) return RankAddresses{.ranks = {std::string(text)}};
   const auto said = std::ranges::count(text, '\n') - 2;
   if (said > static_cast<int64_t>(kMostRanks)) return Bad(StrCat(said, " ranks, at most ", kMostRanks));
   std::vector<std::string> lines = absl::StrSplit(AbslView(text), '\n');

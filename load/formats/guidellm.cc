@@ -11,7 +11,7 @@
 namespace baton::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Outcomes = std::vector<const Outcome*>;
 
 double MostFrequent(std::vector<double> values) {
@@ -29,10 +29,10 @@ double MostFrequent(std::vector<double> values) {
   return best;
 }
 
-Json Distribution(const std::vector<double>& values) {
+OrderedJson Distribution(const std::vector<double>& values) {
   const Statistics s(values);
   const double variance = s.deviation() * s.deviation();
-  Json percentiles = Json::object();
+  OrderedJson percentiles = OrderedJson::object();
   for (const auto& [name, percent] : {std::pair{"p001", 0.1},
                                       {"p01", 1.0},
                                       {"p05", 5.0},
@@ -62,13 +62,13 @@ struct Divided {
   Outcomes good, bad, all;
 };
 
-Json ByStatus(const Json& good, const Json& bad, const Json& all) {
+OrderedJson ByStatus(const OrderedJson& good, const OrderedJson& bad, const OrderedJson& all) {
   return {{"successful", good}, {"errored", bad}, {"incomplete", Distribution({})}, {"total", all}};
 }
 
 // A figure of each request that has it.
 template <class Figure>
-Json Of(const Divided& d, const Figure& figure) {
+OrderedJson Of(const Divided& d, const Figure& figure) {
   auto values = [&](const Outcomes& of) {
     std::vector<double> out;
     for (const Outcome* o : of) {
@@ -84,7 +84,7 @@ double Within(double seconds, size_t second) { return std::min(1.0, seconds - st
 
 // An amount of each request, which comes at its end, per second of the run: the mean is the whole amount by the time.
 template <class Amount>
-Json Rate(const Divided& d, double seconds, const Amount& amount) {
+OrderedJson Rate(const Divided& d, double seconds, const Amount& amount) {
   auto rates = [&](const Outcomes& of) {
     std::vector<double> by_second(static_cast<size_t>(std::ceil(std::max(seconds, 1e-9))));
     double sum = 0;
@@ -94,7 +94,7 @@ Json Rate(const Divided& d, double seconds, const Amount& amount) {
       sum += amount(*o);
     }
     for (size_t s = 0; s < by_second.size(); ++s) by_second[s] /= std::max(Within(seconds, s), 1e-9);
-    Json out = Distribution(by_second);
+    OrderedJson out = Distribution(by_second);
     out["mean"] = seconds > 0 ? sum / seconds : 0;
     out["count"] = of.size();
     return out;
@@ -103,7 +103,7 @@ Json Rate(const Divided& d, double seconds, const Amount& amount) {
 }
 
 // Requests that run, over the run: each second's mean.
-Json Running(const Divided& d, double seconds) {
+OrderedJson Running(const Divided& d, double seconds) {
   auto running = [&](const Outcomes& of) {
     std::vector<double> by_second(static_cast<size_t>(std::ceil(std::max(seconds, 1e-9))));
     for (const Outcome* o : of) {
@@ -118,7 +118,7 @@ Json Running(const Divided& d, double seconds) {
   return ByStatus(running(d.good), running(d.bad), running(d.all));
 }
 
-Json Metrics(const Divided& d, const Summary& s) {
+OrderedJson Metrics(const Divided& d, const Summary& s) {
   const double seconds = s.duration_s;
   auto if_begun = [](double (Outcome::*figure)() const) {
     return [figure](const Outcome& o) -> std::optional<double> {
@@ -129,7 +129,7 @@ Json Metrics(const Divided& d, const Summary& s) {
   auto answer = [](const Outcome& o) { return static_cast<double>(o.OutputTokens()); };
   auto both = [=](const Outcome& o) { return prompt(o) + answer(o); };
   auto some = [](auto amount) { return [amount](const Outcome& o) { return std::optional<double>(amount(o)); }; };
-  Json out = Json::object();
+  OrderedJson out = OrderedJson::object();
   out["request_totals"] = {
       {"successful", d.good.size()}, {"errored", d.bad.size()}, {"incomplete", 0}, {"total", d.all.size()}};
   out["requests_per_second"] = Rate(d, seconds, [](const Outcome&) { return 1.0; });
@@ -175,15 +175,15 @@ Json Metrics(const Divided& d, const Summary& s) {
   return out;
 }
 
-Json Request(const Outcome& o, size_t number, double start) {
+OrderedJson Request(const Outcome& o, size_t number, double start) {
   auto at = [start](Duration offset) { return start + Seconds(offset); };
-  Json timings = {{"targeted_start", at(o.due)},
-                  {"request_start", at(o.sent)},
-                  {"request_iterations", o.arrivals.size()},
-                  {"token_iterations", o.arrivals.size()},
-                  {"resolve_start", at(o.sent)},
-                  {"request_end", at(o.end)},
-                  {"resolve_end", at(o.end)}};
+  OrderedJson timings = {{"targeted_start", at(o.due)},
+                         {"request_start", at(o.sent)},
+                         {"request_iterations", o.arrivals.size()},
+                         {"token_iterations", o.arrivals.size()},
+                         {"resolve_start", at(o.sent)},
+                         {"request_end", at(o.end)},
+                         {"resolve_end", at(o.end)}};
   if (!o.arrivals.empty()) {
     timings["first_request_iteration"] = timings["first_token_iteration"] = timings["first_output_token_iteration"] =
         at(o.arrivals.front());
@@ -198,32 +198,33 @@ Json Request(const Outcome& o, size_t number, double start) {
             {"status", o.ok() ? "completed" : "errored"},
             {"scheduler_start_time", start},
             {"timings", std::move(timings)},
-            {"error", o.ok() ? Json() : Json(o.error)}}},
+            {"error", o.ok() ? OrderedJson() : OrderedJson(o.error)}}},
           {"input_metrics", {{"text_tokens", o.answer.prompt_tokens}, {"cached_tokens", o.answer.cached_tokens}}},
           {"output_metrics", {{"text_tokens", o.OutputTokens()}}}};
 }
 
-Json Strategy(const LoadPoint& point, double burstiness) {
+OrderedJson Strategy(const LoadPoint& point, double burstiness) {
   const bool open = !std::isinf(point.request_rate);
-  Json out = open ? Json{{"type_", burstiness > 100 ? "constant" : "poisson"}, {"rate", point.request_rate}}
-                  : Json{{"type_", point.max_concurrency > 0 ? "concurrent" : "throughput"}};
+  OrderedJson out =
+      open ? OrderedJson{{"type_", burstiness > 100 ? "constant" : "poisson"}, {"rate", point.request_rate}}
+           : OrderedJson{{"type_", point.max_concurrency > 0 ? "concurrent" : "throughput"}};
   if (!open && point.max_concurrency > 0) out["streams"] = point.max_concurrency;
-  out["max_concurrency"] = point.max_concurrency > 0 ? Json(point.max_concurrency) : Json();
+  out["max_concurrency"] = point.max_concurrency > 0 ? OrderedJson(point.max_concurrency) : OrderedJson();
   return out;
 }
 
-Json Profile(const LoadPoint& point, double burstiness) {
-  const Json strategy = Strategy(point, burstiness);
-  Json out = {{"kind", strategy["type_"]}};
-  if (strategy.contains("rate")) out["rate"] = Json::array({strategy["rate"]});
-  if (strategy.contains("streams")) out["streams"] = Json::array({strategy["streams"]});
+OrderedJson Profile(const LoadPoint& point, double burstiness) {
+  const OrderedJson strategy = Strategy(point, burstiness);
+  OrderedJson out = {{"kind", strategy["type_"]}};
+  if (strategy.contains("rate")) out["rate"] = OrderedJson::array({strategy["rate"]});
+  if (strategy.contains("streams")) out["streams"] = OrderedJson::array({strategy["streams"]});
   return out;
 }
 
-Json Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
+OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
   const double start = m.run.started_at_s, end = start + m.summary.duration_s;
   Divided d;
-  Json good = Json::array(), bad = Json::array();
+  OrderedJson good = OrderedJson::array(), bad = OrderedJson::array();
   double late = 0, took = 0, waited = 0;
   for (const Outcome& one : m.run.outcomes) {
     d.all.push_back(&one);
@@ -234,17 +235,17 @@ Json Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
     waited += Seconds(one.waited);
   }
   const auto count = static_cast<double>(std::max<size_t>(1, d.all.size()));
-  const Json totals = {
+  const OrderedJson totals = {
       {"successful", d.good.size()}, {"errored", d.bad.size()}, {"incomplete", 0}, {"total", d.all.size()}};
-  Json times = {{"start_time", start},
-                {"request_start_time", start},
-                {"measure_start_time", start},
-                {"measure_end_time", end},
-                {"request_end_time", end},
-                {"end_time", end},
-                {"requests_made", totals},
-                {"generation_delay", Distribution({})},
-                {"queued_time_avg", waited / count}};
+  OrderedJson times = {{"start_time", start},
+                       {"request_start_time", start},
+                       {"measure_start_time", start},
+                       {"measure_end_time", end},
+                       {"request_end_time", end},
+                       {"end_time", end},
+                       {"requests_made", totals},
+                       {"generation_delay", Distribution({})},
+                       {"queued_time_avg", waited / count}};
   for (const char* zero : {"resolve_start_delay_avg", "resolve_targeted_start_delay_avg", "request_start_delay_avg",
                            "resolve_end_delay_avg", "finalized_delay_avg", "processed_delay_avg"})
     times[zero] = 0.0;  // stages of its own scheduler, which ours has not
@@ -257,7 +258,7 @@ Json Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
             {"run_id", StrCat("baton-", m.date)},
             {"run_index", number},
             {"strategy", Strategy(m.point, o.burstiness)},
-            {"constraints", Json::object()},
+            {"constraints", OrderedJson::object()},
             {"profile", Profile(m.point, o.burstiness)},
             {"requests", {{"dataset_name", o.dataset_name}}},
             {"backend", {{"kind", "openai_http"}, {"target", o.base_url}, {"model", m.model}}},
@@ -272,15 +273,16 @@ Json Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
             {"errored_requests", d.bad.size()}}},
           {"scheduler_metrics", std::move(times)},
           {"metrics", Metrics(d, m.summary)},
-          {"requests", {{"successful", std::move(good)}, {"errored", std::move(bad)}, {"incomplete", Json::array()}}}};
+          {"requests",
+           {{"successful", std::move(good)}, {"errored", std::move(bad)}, {"incomplete", OrderedJson::array()}}}};
 }
 
 }  // namespace
 
 std::string GuidellmReport(const std::vector<Measured>& all, const BenchOptions& o) {
-  Json benchmarks = Json::array();
+  OrderedJson benchmarks = OrderedJson::array();
   for (const Measured& m : all) benchmarks.push_back(Benchmark(m, benchmarks.size(), o));
-  const Json report = {
+  const OrderedJson report = {
       {"metadata",
        {{"version", 2}, {"guidellm_version", "0.8.1"}, {"python_version", ""}, {"platform", "baton bench"}}},
       {"config",
@@ -291,11 +293,12 @@ std::string GuidellmReport(const std::vector<Measured>& all, const BenchOptions&
             {"target", o.base_url.empty() ? StrCat("http://", o.host, ":", o.port) : o.base_url},
             {"model", all.front().model}}},
           {"profile", Profile(all.front().point, o.burstiness)},
-          {"data", Json::array({{{"kind", "synthetic_text"},
-                                 {"prompt_tokens", o.input_len > 0 ? o.input_len : o.random_input_len},
-                                 {"output_tokens", o.output_len > 0 ? o.output_len : o.random_output_len}}})}}}}},
+          {"data",
+           OrderedJson::array({{{"kind", "synthetic_text"},
+                                {"prompt_tokens", o.input_len > 0 ? o.input_len : o.random_input_len},
+                                {"output_tokens", o.output_len > 0 ? o.output_len : o.random_output_len}}})}}}}},
       {"benchmarks", std::move(benchmarks)}};
-  return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return report.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace baton::load

@@ -12,19 +12,19 @@
 namespace baton::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json Summarized(std::vector<double> values) {
+OrderedJson Summarized(std::vector<double> values) {
   if (values.empty()) return {};
   const Statistics s(std::move(values));
-  Json out = {{"mean", s.mean()}, {"min", s.Percentile(0)}, {"max", s.most()}};
+  OrderedJson out = {{"mean", s.mean()}, {"min", s.Percentile(0)}, {"max", s.most()}};
   for (double percent : {0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9})
     out[percent == 50 ? std::string("median") : StrCat("p", percent)] = s.Percentile(percent);
   return out;
 }
 
 template <class Value>
-Json Each(const std::vector<const Outcome*>& of, const Value& value) {
+OrderedJson Each(const std::vector<const Outcome*>& of, const Value& value) {
   std::vector<double> values;
   for (const Outcome* o : of) values.push_back(value(*o));
   return Summarized(std::move(values));
@@ -38,7 +38,7 @@ double PromptTokens(const Outcome& o) { return static_cast<double>(o.answer.prom
 double CachedTokens(const Outcome& o) { return static_cast<double>(o.answer.cached_tokens); }
 double AnswerTokens(const Outcome& o) { return static_cast<double>(o.OutputTokens()); }
 
-Json Latencies(const std::vector<const Outcome*>& answered) {
+OrderedJson Latencies(const std::vector<const Outcome*>& answered) {
   std::vector<double> per_token, first, gaps;
   for (const Outcome* o : answered) {
     if (o->arrivals.size() < 2) continue;  // it takes these of what came in several pieces only
@@ -56,9 +56,9 @@ Json Latencies(const std::vector<const Outcome*>& answered) {
       {"inter_token_latency", Summarized(std::move(gaps))}};
 }
 
-Json Tokens(const std::vector<const Outcome*>& of, bool prompt) {
+OrderedJson Tokens(const std::vector<const Outcome*>& of, bool prompt) {
   auto* const value = prompt ? PromptTokens : AnswerTokens;
-  Json out = {{"total", Sum(of, value)}};
+  OrderedJson out = {{"total", Sum(of, value)}};
   if (prompt) {
     out["cached"] = Sum(of, CachedTokens);
     out["uncached"] = std::max(0.0, Sum(of, PromptTokens) - Sum(of, CachedTokens));
@@ -67,7 +67,7 @@ Json Tokens(const std::vector<const Outcome*>& of, bool prompt) {
   return out;
 }
 
-Json Throughput(const std::vector<const Outcome*>& answered, double seconds) {
+OrderedJson Throughput(const std::vector<const Outcome*>& answered, double seconds) {
   auto rate = [seconds](double amount) { return seconds > 0 ? amount / seconds : 0; };
   const double in = Sum(answered, PromptTokens), out = Sum(answered, AnswerTokens);
   return {{"input_tokens_per_sec", rate(in)},
@@ -79,8 +79,8 @@ Json Throughput(const std::vector<const Outcome*>& answered, double seconds) {
           {"audios_per_sec", 0.0}};
 }
 
-Json Failures(const std::vector<const Outcome*>& failed) {
-  Json labels = Json::object();
+OrderedJson Failures(const std::vector<const Outcome*>& failed) {
+  OrderedJson labels = OrderedJson::object();
   for (const Outcome* o : failed) {
     const std::string label = o->http_status > 0 && o->failure == Failure::kRefused
                                   ? StrCat(o->http_status, " - other")
@@ -94,7 +94,7 @@ Json Failures(const std::vector<const Outcome*>& failed) {
 }
 
 /// `runs`: one of them for a stage, all for the summary.
-Json Report(const std::vector<const Measured*>& runs) {
+OrderedJson Report(const std::vector<const Measured*>& runs) {
   std::vector<const Outcome*> all, answered, failed;
   std::vector<double> lags;
   double seconds = 0, sending = 0;
@@ -114,7 +114,7 @@ Json Report(const std::vector<const Measured*>& runs) {
     sending += Seconds(last - first);
     good += m->summary.good.value_or(0);
   }
-  Json load = {{"count", all.size()}, {"schedule_delay", Summarized(std::move(lags))}};
+  OrderedJson load = {{"count", all.size()}, {"schedule_delay", Summarized(std::move(lags))}};
   if (runs.size() == 1) {
     const LoadPoint& point = runs.front()->point;
     const double achieved = sending > 0 ? static_cast<double>(all.size()) / sending : 0;
@@ -124,14 +124,14 @@ Json Report(const std::vector<const Measured*>& runs) {
     if (point.max_concurrency > 0) load["concurrency"] = point.max_concurrency;
   }
   const auto uncounted = std::ranges::count_if(answered, [](const Outcome* o) { return !o->answer.counted; });
-  Json successes = {{"count", answered.size()},
-                    {"latency", Latencies(answered)},
-                    {"throughput", Throughput(answered, seconds)},
-                    {"prompt_tokens", Tokens(answered, true)},
-                    {"output_len", Each(answered, AnswerTokens)},
-                    {"output_tokens", Tokens(answered, false)},
-                    {"token_count_mismatches", 0},
-                    {"client_fallback_requests", {{"prompt", uncounted}, {"output", uncounted}}}};
+  OrderedJson successes = {{"count", answered.size()},
+                           {"latency", Latencies(answered)},
+                           {"throughput", Throughput(answered, seconds)},
+                           {"prompt_tokens", Tokens(answered, true)},
+                           {"output_len", Each(answered, AnswerTokens)},
+                           {"output_tokens", Tokens(answered, false)},
+                           {"token_count_mismatches", 0},
+                           {"client_fallback_requests", {{"prompt", uncounted}, {"output", uncounted}}}};
   if (runs.front()->summary.good && !answered.empty()) {
     successes["goodput_metrics"] = {
         {"good_requests", good},
@@ -146,36 +146,38 @@ Json Report(const std::vector<const Measured*>& runs) {
 }
 
 // Of one offered request; times are seconds of the run's own clock, from its begin.
-Json Request(const Outcome& o, size_t stage) {
-  Json times = Json::array();
+OrderedJson Request(const Outcome& o, size_t stage) {
+  OrderedJson times = OrderedJson::array();
   for (Duration at : o.arrivals) times.push_back(Seconds(at));
-  return {
-      {"stage_id", stage},
-      {"scheduled_time", Seconds(o.due)},
-      {"start_time", Seconds(o.sent)},
-      {"end_time", Seconds(std::max(o.end, o.sent))},
-      {"info",
-       {{"request_metrics", {{"text", {{"input_tokens", o.answer.prompt_tokens}}}}},
-        {"response_metrics",
-         {{"output_tokens", o.OutputTokens()},
-          {"output_token_times", std::move(times)},
-          {"server_usage", o.answer.counted
-                               ? Json{{"prompt_tokens", o.answer.prompt_tokens},
-                                      {"completion_tokens", o.answer.completion_tokens},
-                                      {"prompt_tokens_details", {{"cached_tokens", o.answer.cached_tokens}}}}
-                               : Json()}}}}},
-      {"error",
-       o.ok() ? Json() : Json{{"error_type", kFailureNames[static_cast<size_t>(o.failure)]}, {"error_msg", o.error}}}};
+  return {{"stage_id", stage},
+          {"scheduled_time", Seconds(o.due)},
+          {"start_time", Seconds(o.sent)},
+          {"end_time", Seconds(std::max(o.end, o.sent))},
+          {"info",
+           {{"request_metrics", {{"text", {{"input_tokens", o.answer.prompt_tokens}}}}},
+            {"response_metrics",
+             {{"output_tokens", o.OutputTokens()},
+              {"output_token_times", std::move(times)},
+              {"server_usage", o.answer.counted
+                                   ? OrderedJson{{"prompt_tokens", o.answer.prompt_tokens},
+                                                 {"completion_tokens", o.answer.completion_tokens},
+                                                 {"prompt_tokens_details", {{"cached_tokens", o.answer.cached_tokens}}}}
+                                   : OrderedJson()}}}}},
+          {"error", o.ok() ? OrderedJson()
+                           : OrderedJson{{"error_type", kFailureNames[static_cast<size_t>(o.failure)]},
+                                         {"error_msg", o.error}}}};
 }
 
-std::string Text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string Text(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
 std::map<std::string, std::string> InferencePerfFiles(const std::vector<Measured>& all, const BenchOptions&) {
   std::map<std::string, std::string> out;
   std::vector<const Measured*> runs;
-  Json requests = Json::array();
+  OrderedJson requests = OrderedJson::array();
   for (const Measured& m : all) {
     out[StrCat("stage_", runs.size(), "_lifecycle_metrics.json")] = Text(Report({&m}));
     for (const Outcome& o : m.run.outcomes) requests.push_back(Request(o, runs.size()));

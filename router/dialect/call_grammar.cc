@@ -11,12 +11,12 @@ namespace baton::router {
 namespace {
 
 /// Between the parts of a call. Little of it: a model that writes white space for ever calls nothing.
-constexpr std::string_view kWhite = R"([ \n]{0,2})";
+constexpr std::string_view kGap = R"([ \n]{0,2})";
 
 /// Up to the arguments of {"name": "f", "arguments": {…}}, as a regular expression.
 std::string JsonHead(std::string_view name, std::string_view arguments) {
-  return StrCat(R"(\{)", kWhite, R"(("type")", kWhite, ":", kWhite, R"("function")", kWhite, ",", kWhite, R"()?"name")",
-                kWhite, ":", kWhite, "\"", name, "\"", kWhite, ",", kWhite, "\"", arguments, "\"", kWhite, ":", kWhite);
+  return StrCat(R"(\{)", kGap, R"(("type")", kGap, ":", kGap, R"("function")", kGap, ",", kGap, R"()?"name")", kGap,
+                ":", kGap, "\"", name, "\"", kGap, ",", kGap, "\"", arguments, "\"", kGap, ":", kGap);
 }
 
 /// Lark of the grammar's parts, one function after the other.
@@ -64,10 +64,10 @@ absl::StatusOr<std::string> WholeAnswers(const CallForm& form, const std::vector
   };
   std::string first, rules;
   for (size_t i = 0; i < functions.size(); ++i) {
-    const std::string open = StrCat(kWhite, python ? R"(\[[ \n]{0,2})" : "", head(functions[i].name));
+    const std::string open = StrCat(kGap, python ? R"(\[[ \n]{0,2})" : "", head(functions[i].name));
     first += StrCat(i > 0 ? " | " : "", "(FIRST_", i, lead.token ? StrCat(" | ", lead.Lark(), " LED_", i) : "",
                     ") rest_", i);
-    rules += StrCat("FIRST_", i, ": /", kWhite, lead.token ? "" : StrCat("(", RegexOf(lead.text), ")?"), open, "/\n");
+    rules += StrCat("FIRST_", i, ": /", kGap, lead.token ? "" : StrCat("(", RegexOf(lead.text), ")?"), open, "/\n");
     if (lead.token) rules += StrCat("LED_", i, ": /", open, "/\n");
   }
   const auto write = [&](size_t i, std::string_view name, std::string_view arguments) {
@@ -77,7 +77,7 @@ absl::StatusOr<std::string> WholeAnswers(const CallForm& form, const std::vector
   const std::string closed = python ? StrCat(R"( "]" ()", MarkOf(tokenizer, "<|python_end|>").Lark(), ")?") : "";
   return StrCat("start: TEXT? | (", first, ") (BETWEEN (", parts.calls, "))*", closed, "\n", rules,
                 "TEXT: /(?s:.+)/ & ~/[ \\t\\r\\n]*(", RegexOf(form.lead), ")?[ \\t\\r\\n]*", Beginning(form, functions),
-                "(?s:.*)/\nBETWEEN: /", kWhite, python ? "," : "[;,]?", kWhite, "/\nEND: /", kWhite,
+                "(?s:.*)/\nBETWEEN: /", kGap, python ? "," : "[;,]?", kGap, "/\nEND: /", kGap,
                 python ? R"(\))" : R"(\})", "/\n", parts.rules);
 }
 
@@ -94,12 +94,12 @@ absl::StatusOr<std::string> MarkedCalls(const CallForm& form, const std::vector<
   const bool gemma = form.writing == CallWriting::kGemma;
   const auto write = [&](size_t i, std::string_view name, std::string_view arguments) {
     if (gemma) return StrCat(Quoted(StrCat("call:", name)), " ", arguments);
-    return StrCat("HEAD_", i, " ", arguments, " END\nHEAD_", i, ": /", kWhite, JsonHead(name, "arguments"), "/");
+    return StrCat("HEAD_", i, " ", arguments, " END\nHEAD_", i, ": /", kGap, JsonHead(name, "arguments"), "/");
   };
   BATON_ASSIGN_OR_RETURN(const Parts parts, CallsOf(form, functions, tokenizer, write));
   return StrCat("start: (before (", parts.calls, ") ", MarkOf(tokenizer, form.close).Lark(), ")* REST?\n",
-                TextAndMark(MarkOf(tokenizer, form.open)),
-                gemma ? "" : StrCat("END: /", kWhite, R"(\})", kWhite, "/\n"), parts.rules);
+                TextAndMark(MarkOf(tokenizer, form.open)), gemma ? "" : StrCat("END: /", kGap, R"(\})", kGap, "/\n"),
+                parts.rules);
 }
 
 /// Calls that go on to the next mark, or to the end: nothing stands behind them.
@@ -109,13 +109,13 @@ absl::StatusOr<std::string> CallsToTheEnd(const CallForm& form, const std::vecto
   const auto write = [&](size_t i, std::string_view name, std::string_view arguments) {
     single += StrCat(" | NAME_", i, " args_mark? ", arguments);
     return StrCat("HEAD_", i, " ", arguments, " END\nHEAD_", i, ": /", JsonHead(name, "arguments"), "/\nNAME_", i,
-                  ": /", kWhite, name, "/");
+                  ": /", kGap, name, "/");
   };
   BATON_ASSIGN_OR_RETURN(const Parts parts, CallsOf(form, functions, tokenizer, write));
   const Mark open = MarkOf(tokenizer, form.open);
   return StrCat("start: REST? | before calls (", open.Lark(), " calls)*\n", TextAndMark(open), "calls: OPEN (",
-                parts.calls, ") (BETWEEN (", parts.calls, "))* CLOSE", single, "\nOPEN: /", kWhite, R"(\[)", kWhite,
-                "/\nBETWEEN: /", kWhite, ",", kWhite, "/\nCLOSE: /", kWhite, R"(\])", "/\nEND: /", kWhite, R"(\})",
+                parts.calls, ") (BETWEEN (", parts.calls, "))* CLOSE", single, "\nOPEN: /", kGap, R"(\[)", kGap,
+                "/\nBETWEEN: /", kGap, ",", kGap, "/\nCLOSE: /", kGap, R"(\])", "/\nEND: /", kGap, R"(\})",
                 "/\nargs_mark: ", MarkOf(tokenizer, "[ARGS]").Lark(), "\n", parts.rules);
 }
 

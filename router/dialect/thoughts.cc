@@ -11,13 +11,13 @@
 namespace baton::router {
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kWhite = " \t\r\n";
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kWhiteSpace = " \t\r\n";
 
 std::string_view WithoutWhite(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(kWhite), text.size()));
+  return text.substr(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
 }
 
-size_t WithoutWhiteBehind(std::string_view text) { return text.find_last_not_of(kWhite) + 1; }
+size_t WithoutWhiteBehind(std::string_view text) { return text.find_last_not_of(kWhiteSpace) + 1; }
 
 /// How many bytes at the end of `text` are white space, perhaps with the beginning of a closing tag behind it.
 size_t HeldBehind(std::string_view text) {

@@ -9,7 +9,7 @@
 namespace baton::router {
 namespace {
 
-constexpr size_t kMostEvents = 8192, kMostBytes = 4 << 20;
+constexpr size_t kMostEvents = 8192, kMostEventBytes = 4 << 20;
 constexpr size_t kFinishedKept = 64;
 
 }  // namespace
@@ -19,7 +19,7 @@ EventStream::EventStream(const Clock& clock, int64_t unix_ms_now, Sources source
       start_(clock.Now()),
       unix_ms_start_(static_cast<double>(unix_ms_now)),
       sources_(std::move(sources)),
-      book_(kMostEvents, kMostBytes) {}
+      book_(kMostEvents, kMostEventBytes) {}
 
 std::unique_ptr<RequestTrail> EventStream::Begin(const std::string& id, TimePoint arrived) {
   if (!watched()) {

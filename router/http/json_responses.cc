@@ -141,7 +141,7 @@ MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, Response
   return std::nullopt;
 }
 
-MaybeError WriteTools(Element tools, JsonWriter& w) {
+MaybeError WriteResponsesTools(Element tools, JsonWriter& w) {
   simdjson::dom::array list;
   if (tools.get_array().get(list)) return json::WrongType("tools", "an array", tools);
   if (list.size() == 0) return std::nullopt;
@@ -162,7 +162,7 @@ MaybeError WriteTools(Element tools, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
+MaybeError WriteResponsesToolChoice(Element choice, JsonWriter& w) {
   std::string_view name;
   if (choice["name"].get_string().get(name)) {
     w.Key("tool_choice").Raw(simdjson::minify(choice));
@@ -204,7 +204,7 @@ MaybeError WriteTruncation(Element value, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
+MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
   constexpr std::string_view kSame[] = {"user", "metadata", "service_tier"};
   constexpr std::string_view kElsewhere[] = {"input", "max_tool_calls", "stream_options"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
@@ -218,9 +218,9 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "store") {
     return json::Read(key, value, part.store);
   } else if (key == "tools") {
-    return WriteTools(value, w);
+    return WriteResponsesTools(value, w);
   } else if (key == "tool_choice") {
-    return WriteToolChoice(value, w);
+    return WriteResponsesToolChoice(value, w);
   } else if (key == "text") {
     return WriteText(value, w, given);
   } else if (key == "reasoning") {
@@ -291,7 +291,7 @@ std::variant<CompletionRequest, ApiError> ParseResponsesRequest(std::string_view
   w.BeginObject();
   for (auto [key, value] : document.root) {
     if (value.is_null()) continue;
-    if (auto error = WriteField(key, value, w, given)) return *std::move(error);
+    if (auto error = WriteResponsesField(key, value, w, given)) return *std::move(error);
   }
   if (auto error = WriteInput(document.root, w, *given.responses)) return *std::move(error);
   w.EndObject();

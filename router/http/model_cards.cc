@@ -31,8 +31,6 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
-
 }  // namespace
 
 std::string OpenAiApp::ModelCard(const std::string& name) const {

@@ -66,7 +66,6 @@ std::vector<KeyUse> UsesOf(const ApiKeys& keys) {
 WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
 
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
-constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // "/v1/responses/{response_id}/cancel" is the path of each response; only a model's name may have slashes.
 bool IsPathOf(std::string_view pattern, std::string_view path) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "router/admission/api_keys.h"
@@ -18,6 +19,9 @@
 #include "router/request/request_service.h"
 
 namespace baton::router {
+
+/// Before a model's name, which may have slashes.
+inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
 class OpenAiApp {
  public:

@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kPrefixBytes = 5;  ///< of a message: a flag, and its length in four bytes
 constexpr int32_t kStreamWindow = 4 << 20, kConnectionWindow = 8 << 20;
 constexpr size_t kMostHeadBytes = 64 << 10;  ///< of everything that an answer says beside its messages
-constexpr size_t kMostReason = 300, kMostKept = 1 << 20;
+constexpr size_t kMostReset = 300, kMostKept = 1 << 20;
 
-std::string_view View(const uint8_t* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
+std::string_view TextOf(const uint8_t* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
 
 nghttp2_nv Field(std::string_view name, std::string_view value) {
   const auto bytes = [](std::string_view text) {
@@ -89,7 +89,7 @@ struct Http2Callbacks {
 
   static int OnHeader(nghttp2_session*, const nghttp2_frame*, const uint8_t* name, size_t name_bytes,
                       const uint8_t* value, size_t value_bytes, uint8_t, void* user) {
-    Of(user).TakeHead(View(name, name_bytes), View(value, value_bytes));
+    Of(user).TakeHead(TextOf(name, name_bytes), TextOf(value, value_bytes));
     return 0;
   }
   static int OnFrame(nghttp2_session*, const nghttp2_frame* frame, void* user) {
@@ -97,14 +97,14 @@ struct Http2Callbacks {
       const nghttp2_goaway& bye = frame->goaway;
       Of(user).fault_ = StrCat("the worker closes the connection with ", nghttp2_http2_strerror(bye.error_code),
                                bye.opaque_data_len > 0 ? ": " : "",
-                               Printable(View(bye.opaque_data, bye.opaque_data_len), kMostReason));
+                               Printable(TextOf(bye.opaque_data, bye.opaque_data_len), kMostReset));
     } else if (frame->hd.stream_id == Of(user).stream_) {
       Of(user).TakeFrame(frame->hd.type, frame->hd.flags);
     }
     return 0;
   }
   static int OnData(nghttp2_session*, uint8_t, int32_t, const uint8_t* bytes, size_t size, void* user) {
-    Of(user).TakeData(View(bytes, size));
+    Of(user).TakeData(TextOf(bytes, size));
     return 0;
   }
   static int OnClose(nghttp2_session*, int32_t, uint32_t code, void* user) {
@@ -112,7 +112,7 @@ struct Http2Callbacks {
     return 0;
   }
   static int OnFault(nghttp2_session*, int, const char* text, size_t size, void* user) {
-    if (Of(user).fault_.empty()) Of(user).fault_ = Printable({text, size}, kMostReason);
+    if (Of(user).fault_.empty()) Of(user).fault_ = Printable({text, size}, kMostReset);
     return 0;
   }
   static ssize_t Ask(nghttp2_session*, int32_t, uint8_t*, size_t most, uint32_t* flags, nghttp2_data_source*,
@@ -126,7 +126,7 @@ struct Http2Callbacks {
                   void* user) {
     constexpr size_t kFrameHeadBytes = 9;
     absl::Cord &out = *Of(user).out_, &unsent = Of(user).unsent_;
-    out.Append(AbslView(View(head, kFrameHeadBytes)));
+    out.Append(AbslView(TextOf(head, kFrameHeadBytes)));
     out.Append(unsent.Subcord(0, bytes));
     unsent.RemovePrefix(bytes);
     return 0;
@@ -210,7 +210,7 @@ void Http2Call::TakeOutput(absl::Cord& out, size_t most) {
     const size_t before = out.size();
     const ssize_t size = nghttp2_session_mem_send(session_, &bytes);
     if (size < 0) Lost(StrCat("HTTP/2: ", nghttp2_strerror(static_cast<int>(size))));
-    if (size > 0) out.Append(AbslView(View(bytes, static_cast<size_t>(size))));
+    if (size > 0) out.Append(AbslView(TextOf(bytes, static_cast<size_t>(size))));
     if (size < 0 || out.size() == before) break;
   }
   out_ = nullptr;
