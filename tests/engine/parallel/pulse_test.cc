@@ -12,6 +12,7 @@ namespace baton::engine {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -89,8 +90,9 @@ TEST_F(PulseTest, ASilentRankIsLostAndTheOthersHearOfIt) {
 
 TEST_F(PulseTest, ARankThatGoesWithoutAWordIsLost) {
   Start(1);
-  wires_.clear();
-  EXPECT_EQ(zero_.Loss(), "rank 1 is gone: the peer closed the connection");
+  wires_.clear();  // a sign of life that was not read makes a reset of it
+  EXPECT_THAT(zero_.Loss(), AnyOf("rank 1 is gone: the peer closed the connection",
+                                  "rank 1 is gone: receive: Connection reset by peer"));
 }
 
 TEST_F(PulseTest, ARankThatFailsSaysWhyToRankZeroWhichTellsTheOthers) {
