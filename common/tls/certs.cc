@@ -72,7 +72,6 @@ absl::Status AddHosts(X509* certificate, X509* issuer, const std::vector<std::st
 
 BioPtr OpenFile(const std::string& path) { return BioPtr(BIO_new_file(path.c_str(), "r")); }
 
-
 }  // namespace
 
 std::string CertAndKey::CertificatePem() const {
