@@ -8,7 +8,7 @@
 namespace baton::router {
 namespace {
 
-const Tokenizer& TheTokenizer() {
+const Tokenizer& TinyTokenizer() {
   static const auto* tokenizer = Tokenizer::FromHfDirectory("tests/data/tiny-llama").value().release();
   return *tokenizer;
 }
@@ -30,7 +30,7 @@ std::ostream& operator<<(std::ostream& out, const Shown& s) {
 Shown Show(std::string_view letters, std::vector<std::string> stops, int32_t min_tokens, bool include = false) {
   TokenizedRequest generation;
   generation.sampling.min_tokens = min_tokens;
-  ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create(std::move(stops), include).value());
+  ChoiceText choice(TinyTokenizer(), generation, StopMatcher::Create(std::move(stops), include).value());
   std::string text;
   for (const char c : letters) text += choice.Append(Letter(c), true).text;
   text += choice.Finish().text;
@@ -61,7 +61,7 @@ TEST(ChoiceText, WhatACutCharacterBecomesIsNoStopStringWithinMinTokensEither) {
   for (const int32_t min_tokens : {0, 1, 2}) {
     TokenizedRequest generation;
     generation.sampling.min_tokens = min_tokens;
-    ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create({"\xEF\xBF\xBD"}, false).value());
+    ChoiceText choice(TinyTokenizer(), generation, StopMatcher::Create({"\xEF\xBF\xBD"}, false).value());
     std::string text = choice.Append(Letter('a'), true).text;
     text += choice.Append(kFirstByteOfThree, true).text;
     text += choice.Finish().text;
@@ -71,7 +71,7 @@ TEST(ChoiceText, WhatACutCharacterBecomesIsNoStopStringWithinMinTokensEither) {
 }
 
 TEST(ChoiceText, AStopTokenCountsAndIsNoText) {
-  ChoiceText choice(TheTokenizer(), TokenizedRequest{}, StopMatcher::Create({"b"}, false).value());
+  ChoiceText choice(TinyTokenizer(), TokenizedRequest{}, StopMatcher::Create({"b"}, false).value());
   EXPECT_EQ(choice.Append(Letter('a'), true).text, "a");
   EXPECT_EQ(choice.Append(Letter('b'), false).text, "");
   EXPECT_EQ(choice.Finish().text, "");

@@ -18,7 +18,7 @@ std::string Bytes(const M& message) {
   return Hex(message.SerializeAsString());
 }
 
-TokenizedRequest Example() {
+TokenizedRequest GoldenRequest() {
   TokenizedRequest g;
   g.request_id = "r";
   g.prompt = {5, 6, 1 << 20};
@@ -40,7 +40,7 @@ TokenizedRequest Example() {
 }
 
 TEST(RelayGolden, AnAttach) {
-  const TokenizedRequest g = Example();
+  const TokenizedRequest g = GoldenRequest();
   const std::vector<int32_t> output = {40, 41};
   const TicketGrant grant{"", "T", 0};
   AttachLeg leg{.leg_id = "r#2", .attempt = 3, .attach_gen = 5, .choices = {2}, .position = 6, .output = &output};
@@ -57,7 +57,7 @@ TEST(RelayGolden, AnAttach) {
 }
 
 TEST(RelayGolden, TheLegsOfAHandoff) {
-  const TokenizedRequest g = Example();
+  const TokenizedRequest g = GoldenRequest();
   EXPECT_EQ(Bytes(EncodeReserve(g, {{"r", 3, 0}, 2500})), golden::kReserve);
   v1::ReserveReply reply;
   ASSERT_TRUE(reply.ParseFromString(Unhex(golden::kReserved)));
