@@ -1,6 +1,6 @@
 # Precompiled headers: what nearly every source includes is parsed once per kind of target instead of once per source.
-# With GCC, and under ThreadSanitizer (clang), whose build takes a third less that way. The debug preset goes without, and
-# without batches, so a source that forgets an include is found there.
+# With GCC, and under ThreadSanitizer (clang), whose build takes a third less that way. The debug preset and the fuzz targets go
+# without, and without batches, so a source that forgets an include is found there.
 # More in them (simdjson, Asio, Protobuf, our own largest headers) helps no source: the compiler's collector walks all of it.
 set(precompiled_default OFF)
 if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT BATON_SANITIZE) OR BATON_SANITIZE STREQUAL "thread")
