@@ -6,8 +6,8 @@ if(BATON_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# baton_replaced(library a.cc …): sources of a library whose objects a test links in other words of its own: the library's
-# are then not taken, for each is an object by itself.
+# baton_replaced(library a.cc …): sources of a library that a test compiles again in a version of its own. In the library each
+# is an object by itself, which the linker then does not take.
 function(baton_replaced library)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${library} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

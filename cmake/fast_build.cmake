@@ -3,6 +3,9 @@
 # SKIP_UNITY_BUILD_INCLUSION (a source) or UNITY_BUILD OFF (a target; a test: baton_test(... APART)).
 option(BATON_BATCHES "Compile the sources of a target eight at a time" ON)
 set(CMAKE_UNITY_BUILD ${BATON_BATCHES})
+if(BATON_FUZZ)  # its instrumented objects stand before the libraries' own, which the linker then does not take one by one
+  set(CMAKE_UNITY_BUILD OFF)
+endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND BATON_BATCHES)
   add_compile_options(-Wno-subobject-linkage)  # takes the sources of a batch for headers
