@@ -1,18 +1,14 @@
-"""Prefill and decode in processes of their own answer what one worker answers, bit for bit; death on either side loses no
-answer and no memory."""
-import os
+"""Prefill and decode in processes of their own answer what one worker answers, bit for bit: over every transport, with other blocks
+and chunks, with little memory, and although slots are damaged. Whom death and clocks concern is in test_lost_workers.py."""
 import re
-import signal
-import threading
 import time
 import unittest
 
-from harness import HELD, TINY, Cluster, in_parallel, not_reading, run
-from test_promise_a import answer, bits_of, path_of, requests
+from harness import HELD, TINY, Cluster, in_parallel, run
+from test_promise_a import answer, requests
 
 HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
 PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1, *HANDOFF]
-TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF]
 LONG = "the quick brown fox jumps over the lazy dog " * 18
 
 
@@ -44,25 +40,17 @@ def wait_for_memory(cluster, when):
         time.sleep(0.05)
 
 
-class Disaggregated(unittest.TestCase):
+class AsAlone(unittest.TestCase):
+    """Bodies, and what one worker answers to them."""
+
     @classmethod
     def setUpClass(cls):
         cls.bodies = field_requests() + requests(24, seed=19)
         with Cluster(args=["--threads", 1]) as c:
             cls.alone = [answer(c, body) for body in cls.bodies]
 
-    def test_what_takes_longer_than_its_credit_goes_on(self):
-        """Nobody but the router's renewals keeps a leg for more than 4 s: those that run, and those that wait for a place."""
-        body = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
-        with Cluster(args=[*PAIR, "--max-num-seqs", 2]) as c:
-            want, count, took = c.post("/v1/completions", body).json()["choices"][0]["text"], 8, 0
-            while took < 6:
-                started = time.monotonic()
-                got = in_parallel([lambda: c.post("/v1/completions", body) for _ in range(count)])
-                took, count = time.monotonic() - started, count * 2
-                self.assertEqual({(reply.status, reply.json()["choices"][0]["text"]) for reply in got}, {(200, want)})
-            self.assertNotIn("renewed its credit", c.log.read_text())
 
+class Disaggregated(AsAlone):
     def check(self, cluster, what):
         for round_name in ("cold", "with prefix hits"):
             got = in_parallel([lambda b=b: answer(cluster, b) for b in self.bodies])
@@ -122,29 +110,6 @@ class Disaggregated(unittest.TestCase):
             self.check(c, "memory for little more than one sequence")
             self.assertEqual(c.metric("baton_handoff_reserves_refused_total"), 0)
 
-    def test_a_full_decode_worker_is_a_queue(self):
-        """Clients that read nothing hold decode's memory for longer than a prefill worker waits for room (20 s). What came
-        after them is answered all the same when they have left."""
-        slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 1400, "ignore_eos": True, "stream": True, "logprobs": 20}
-        body = {"model": "tiny-llama", "prompt": LONG[::-1], "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-        args = [*PAIR, "--decode.kv-cache-memory", "13M", "--relay-credit-tokens", 16, "--write-buffer-bytes", 4096]
-        with Cluster(args=["--threads", 1]) as alone:
-            want = answer(alone, body)
-        with Cluster(args=args) as c:
-            held = [not_reading(c, {**slow, "n": 8, "seed": i}) for i in range(12)]
-            self.addCleanup(lambda: [s.close() for s in held])
-            c.wait_until(lambda: c.metric("baton_handoff_opens_refused_total") > 0, "decode is full")
-            got = []
-            waits = threading.Thread(target=lambda: got.append(answer(c, body)))
-            waits.start()
-            c.wait_until(lambda: c.metric("baton_handoff_no_room_total") >= len(held) // 2, "they were refused and asked again", 60)
-            self.assertEqual(got, [])
-            for s in held:
-                s.close()
-            waits.join(60)
-            self.assertEqual(got, [want])
-            wait_for_memory(c, "a full decode worker")
-
     def test_damaged_slots_never_become_a_wrong_token(self):
         for rate, repaired, transport in ((0.1, "resent", "shm"), (1.0, "computed on decode", "shm"), (0.3, "resent", "tcp"),
                                           (0.3, "resent", "ucx"), (0.3, "resent", "ucx-tcp")):
@@ -180,86 +145,6 @@ class Disaggregated(unittest.TestCase):
             self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
             self.assertIn("Promise B", c.log.read_text())
 
-    def kill_during_load(self, role, how=signal.SIGKILL, transport="auto"):
-        bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies[:30]]
-        with Cluster(args=["--threads", 1]) as c:
-            want = [answer(c, body) for body in bodies]
-        with Cluster(args=[*TWO_OF_EACH, "--transport", transport]) as c:
-            victim = c.workers(role)[0]
-            started = threading.Event()
-
-            def killer():
-                started.wait()
-                while c.metric("baton_kv_transfer_bytes_total") == 0:
-                    time.sleep(0.005)
-                os.kill(victim, how)
-
-            thread = threading.Thread(target=killer)
-            thread.start()
-            started.set()
-            got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
-            thread.join()
-            if how == signal.SIGSTOP:
-                if transport == "tcp":  # on shared memory its lanes stay open until it goes on
-                    c.wait_until(lambda: c.metric("baton_handoff_jobs") == 0, "nobody waits for a stopped peer", 15)
-                os.kill(victim, signal.SIGCONT)
-            for body, expected, have in zip(bodies, want, got):
-                self.assertEqual(have, expected, f"{role} killed: {body}")
-            wait_for_memory(c, f"the death of a {role} worker")
-
-    def test_prefill_worker_killed_under_load(self):
-        self.kill_during_load("prefill")
-
-    def test_decode_worker_killed_under_load(self):
-        self.kill_during_load("decode")
-
-    def test_prefill_worker_stopped_under_load(self):
-        self.kill_during_load("prefill", signal.SIGSTOP)
-
-    def test_decode_worker_stopped_under_load(self):
-        self.kill_during_load("decode", signal.SIGSTOP)
-
-    def test_decode_worker_stopped_under_load_over_tcp(self):
-        self.kill_during_load("decode", signal.SIGSTOP, "tcp")
-
-    def test_with_one_of_each_a_lost_worker_costs_no_answer(self):
-        """The other computes the prompt, or the lost one comes back in time: every answer is the same."""
-        bodies = self.bodies[:12]
-        for role, how in (("prefill", signal.SIGKILL), ("prefill", signal.SIGSTOP), ("decode", signal.SIGKILL), ("decode", signal.SIGSTOP)):
-            with self.subTest(role=role, how=how), Cluster(args=PAIR) as c:
-                answer(c, bodies[0])
-                before = c.metric("baton_kv_transfer_bytes_total")
-
-                def harm():
-                    while c.metric("baton_kv_transfer_bytes_total") == before:
-                        time.sleep(0.005)
-                    victim = c.workers(role)[0]
-                    os.kill(victim, how)
-                    time.sleep(3)  # the length of the stop is what is tested
-                    if how == signal.SIGSTOP:
-                        os.kill(victim, signal.SIGCONT)
-
-                thread = threading.Thread(target=harm)
-                thread.start()
-                started = time.monotonic()
-                got = in_parallel([lambda b=b: c.post(path_of(b), b) for b in bodies])
-                self.assertLess(time.monotonic() - started, 30)
-                thread.join()
-                for body, want, reply in zip(bodies, self.alone, got):
-                    self.assertEqual(reply.status, 200, reply.body)
-                    self.assertEqual(bits_of(reply.json()), want, f"{role} lost: {body}")
-                c.wait_until(lambda: c.metric("baton_worker_up") == 2, "both are there", 30)
-                wait_for_memory(c, f"the loss of the {role} worker")
-
-    def test_client_that_leaves_frees_both_sides(self):
-        with Cluster(args=PAIR) as c:
-            body = {"model": "tiny-llama", "prompt": LONG * 3, "max_tokens": 300, "ignore_eos": True, "stream": True}
-            for _ in range(8):
-                with self.assertRaises(OSError):
-                    c.post("/v1/completions", body, timeout=0.02)
-            wait_for_memory(c, "clients left")
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "nothing runs", 5)
-            self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
 """Workers over several GPUs (the emulated plugin, with an emulated NCCL): whatever a model is cut into, in one process or in
-several, in one role or two, it answers bit for bit what one GPU answers at one --reduction-width; a rank that dies, or stands still
-within a collective, ends its worker."""
-import contextlib
-import os
-import signal
-import time
+several, in one role or two, it answers bit for bit what one GPU answers at one --reduction-width. How ranks end is in
+test_lost_ranks.py."""
 import unittest
 
 from harness import TINY, Cluster, in_parallel, run
 from test_disaggregated import wait_for_memory
 from test_gpu_roles import GPU, PLUGIN, SMALL, bodies
-from test_parallel import MP, PP, TP, children_of, gone
+from test_parallel import MP, PP, TP
 from test_promise_a import answer
 
 FLAGS = [part for name, value in GPU.items() for part in (f"--{name}", value)]
@@ -19,13 +15,17 @@ NCCL = ["--one-shot-sum-bytes", 0]
 PAIR = [*WIDTH, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]
 
 
-@unittest.skipUnless(PLUGIN, "no emulated plugin was built")
-class GpuParallel(unittest.TestCase):
+class AsOneGpu(unittest.TestCase):
+    """What a worker of one GPU answers to the bodies."""
+
     @classmethod
     def setUpClass(cls):
         with Cluster(args=WIDTH) as c:
             cls.alone = [answer(c, body) for body in bodies()]
 
+
+@unittest.skipUnless(PLUGIN, "no emulated plugin was built")
+class GpuParallel(AsOneGpu):
     def check(self, args, handoff=False):
         with Cluster(args=args) as c:
             for round_name in ("cold", "with prefix hits"):
@@ -52,31 +52,6 @@ class GpuParallel(unittest.TestCase):
     def test_prefill_in_stages_and_decode_in_parts_with_a_process_for_each_gpu(self):
         self.check([*PAIR, *MP, f"--prefill.{PP}", 2, f"--decode.{TP}", 2, "--transport", "tcp"], handoff=True)
 
-    def test_a_killed_rank_ends_its_worker_which_comes_back(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2]) as c:
-            worker = c.workers("both")[0]
-            rank = children_of(worker)[0]
-            start = time.monotonic()
-            os.kill(rank, signal.SIGKILL)
-            gone([worker], seconds=5)
-            self.assertLess(time.monotonic() - start, 5)
-            self.assertIn(f"(process {rank}) was ended by signal 9", c.log.read_text())
-            c.wait_until(lambda: c.post("/v1/completions", bodies()[0]).status == 200, "a new worker serves")
-            self.assertEqual(answer(c, bodies()[0]), self.alone[0])
-
-    def test_a_process_that_stands_still_while_the_others_wait_for_its_part_of_a_sum_ends_the_worker(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"]) as c:
-            worker = c.workers("both")[0]
-            rank = children_of(worker)[0]
-            os.kill(rank, signal.SIGSTOP)
-            try:
-                self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
-                gone([worker], seconds=20)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank, signal.SIGCONT)
-            self.assertIn("1000 ms", c.log.read_text())
-
     def test_gpus_that_do_not_reach_each_others_memory_sum_by_nccl_and_say_so(self):
         own = "sums over GPUs of up to 262144 bytes over the GPUs' own links, else by NCCL"
         by_nccl = "sums over GPUs by NCCL, since those over the GPUs' own links cannot be: rank 0: "
@@ -87,16 +62,6 @@ class GpuParallel(unittest.TestCase):
                 self.assertIn(words, c.log.read_text())
                 for body, want in zip(bodies(), self.alone):
                     self.assertEqual(answer(c, body), want, body)
-
-    def test_a_rank_that_stands_still_within_a_collective_ends_its_worker(self):
-        for backend in ([], MP):  # in a step of a request: the start has some thirty calls, and a canary would come before it
-            with self.subTest(backend=backend), Cluster(
-                    args=[*WIDTH, *backend, f"--{TP}", 2, *NCCL, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"],
-                    env={"BATON_EMULATED_NCCL_HANG": "1:40"}) as c:
-                worker = c.workers("both")[0]
-                self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
-                gone([worker], seconds=20)
-                self.assertIn("a step has not ended for 1000 ms: a rank does not answer within a collective", c.log.read_text())
 
     def test_what_cannot_be_is_refused(self):
         for flags, code, words in ((["--device", "cuda:1,1"], 2, "ranks 0 and 1 of a group have the same GPU"),

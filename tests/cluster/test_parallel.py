@@ -1,12 +1,10 @@
 """Tensor and pipeline parallelism inside real workers: at one --reduction-width, whatever the prefill and the decode side are
-cut into answers bit for bit what one rank answers; a rank's end is its worker's end, and the other way round."""
-import os
+cut into answers bit for bit what one rank answers. How ranks end is in test_lost_ranks.py."""
 import pathlib
-import signal
 import time
 import unittest
 
-from harness import TINY, Cluster, HeldStream, in_parallel, run, state
+from harness import TINY, Cluster, in_parallel, run, state
 from test_disaggregated import field_requests, wait_for_memory
 from test_promise_a import answer, requests
 
@@ -35,13 +33,17 @@ def gone(pids, seconds=10):
         time.sleep(0.02)
 
 
-class Parallel(unittest.TestCase):
+class AsOneRank(unittest.TestCase):
+    """Bodies, and what a worker of one rank answers to them."""
+
     @classmethod
     def setUpClass(cls):
         cls.bodies = field_requests() + requests(12, seed=23)
         with Cluster(args=WIDTH) as c:
             cls.alone = [answer(c, body) for body in cls.bodies]
 
+
+class Parallel(AsOneRank):
     def check(self, args, handoff=False):
         with Cluster(args=args) as c:
             for round_name in ("cold", "with prefix hits"):
@@ -71,52 +73,6 @@ class Parallel(unittest.TestCase):
         self.check([*PAIR, *MP, "--transport", "tcp", f"--prefill.{TP}", 2, f"--decode.{TP}", 4, f"--decode.{PP}", 2, "--prefill.block-size", 64,
                     "--prefill.max-num-batched-tokens", 48], handoff=True)
 
-    def test_a_killed_rank_ends_its_worker_which_comes_back(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2]) as c:
-            worker = c.workers("both")[0]
-            ranks = children_of(worker)
-            self.assertEqual(len(ranks), 1)
-            os.kill(ranks[0], signal.SIGKILL)
-            gone([worker])
-            self.assertIn(f"(process {ranks[0]}) was ended by signal 9", c.log.read_text())
-            c.wait_until(lambda: c.post("/v1/completions", self.bodies[0]).status == 200, "a new worker serves")
-            self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
-            self.assertNotEqual(c.workers("both"), [worker])
-
-    def test_a_rank_killed_under_load_loses_no_answer(self):
-        bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies]
-        with Cluster(args=WIDTH) as c:
-            want = [answer(c, body) for body in bodies]
-        for workers in (1, 2):  # alone, its requests wait for the one that follows it
-            with self.subTest(workers=workers):
-                self.kill_a_rank_under_load(workers, bodies, want)
-
-    def kill_a_rank_under_load(self, workers, bodies, want):
-        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", workers]
-        with Cluster(args=args) as c:
-            victim = children_of(c.workers("both")[0])[0]
-
-            def kill_while_busy():
-                with HeldStream(c) as stream:
-                    os.kill(victim, signal.SIGKILL)
-                    self.assertEqual(stream.rest()[-1], "[DONE]")
-
-            *got, _ = in_parallel([*(lambda b=b: answer(c, b) for b in bodies), kill_while_busy])
-            for body, expected, have in zip(bodies, want, got):
-                self.assertEqual(have, expected, f"a rank killed: {body}")
-            said = f"(process {victim}) was ended by signal 9"
-            c.wait_until(lambda: said in c.log.read_text(), f"the log says who was killed: {said}", 10)
-
-    def test_a_stopped_rank_ends_its_worker_too(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0]) as c:
-            worker = c.workers("both")[0]
-            rank = children_of(worker)[0]
-            os.kill(rank, signal.SIGSTOP)
-            self.assertIn(c.post("/v1/completions", self.bodies[0]).status, (500, 502, 503, 504))
-            gone([worker, rank], seconds=20)
-            self.assertIn("rank 1 has not answered for 1000 ms", c.log.read_text())
-            c.wait_until(lambda: c.post("/v1/completions", self.bodies[0]).status == 200, "a new worker serves")
-
     def test_sides_with_other_sums_serve_together(self):
         with Cluster(args=["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, f"--prefill.{TP}", 2]) as c:
             for body, (choices, *_) in zip(self.bodies[:12], self.alone):
@@ -124,20 +80,6 @@ class Parallel(unittest.TestCase):
                 self.assertEqual([x["index"] for x in have], [x["index"] for x in choices])
             self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
             self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
-
-    def test_a_killed_worker_ends_its_ranks(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2]) as c:
-            worker = c.workers("both")[0]
-            ranks = children_of(worker)
-            self.assertEqual(len(ranks), 3)
-            os.kill(worker, signal.SIGKILL)
-            gone(ranks)
-
-    def test_a_stop_leaves_no_rank_running(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 4]) as c:
-            ranks = children_of(c.workers("both")[0])
-            self.assertEqual(c.stop(), 0)
-            gone(ranks)
 
     def test_what_cannot_be_cut_is_refused_with_both_numbers(self):
         for flags, code, words in (([f"--{TP}", 16], 3, "--tensor-parallel-size 16 does not divide 8 attention heads"),
