@@ -1,4 +1,4 @@
-// What a router's admin port answers to an order or a question of the command line.
+// What a router answers to an order or a question of the command line.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,6 +9,11 @@
 #include "common/str_cat.h"
 
 namespace baton::cli {
+
+/// A number of a foreign answer; 0: it has none of that name.
+inline double NumberOf(const nlohmann::json& from, const char* name) {
+  return from.is_object() && from.contains(name) && from[name].is_number() ? from[name].get<double>() : 0;
+}
 
 /// The object that it answered; else what is wrong, after the address.
 inline absl::StatusOr<nlohmann::json> AdminAnswer(const std::string& url,

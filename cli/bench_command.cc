@@ -62,7 +62,7 @@ std::string Now() {
   return text;
 }
 
-absl::StatusOr<Bench> Check(const BenchOptions& o) {
+absl::StatusOr<Bench> CheckedBench(const BenchOptions& o) {
   BATON_RETURN_IF_ERROR(CheckFields(o));
   BATON_ASSIGN_OR_RETURN(load::Goal goal, load::ParseGoal(o.goodput));
   BATON_ASSIGN_OR_RETURN(std::vector<double> percentiles, load::ParsePercentiles(o.metric_percentiles));
@@ -250,7 +250,7 @@ absl::Status Run(const Bench& bench) {
 int RunBench(BenchFlags& flags) {
   const BenchOptions& o = flags.options;
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  const absl::StatusOr<Bench> bench = Check(o);
+  const absl::StatusOr<Bench> bench = CheckedBench(o);
   if (!bench.ok()) return FailUsage(bench.status());
   sigset_t stops;  // Ctrl-C ends a run at once: there is nothing to put in order
   sigemptyset(&stops);

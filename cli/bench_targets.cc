@@ -94,11 +94,11 @@ absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string&
   return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body))};
 }
 
-using Named = std::vector<std::pair<std::string, std::string>>;
+using NamedTargets = std::vector<std::pair<std::string, std::string>>;
 
 // NAME=URL …
-absl::StatusOr<Named> NamedUrls(const BenchOptions& o) {
-  Named out;
+absl::StatusOr<NamedTargets> NamedUrls(const BenchOptions& o) {
+  NamedTargets out;
   for (const std::string& one : o.compare) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
     const bool again = std::ranges::any_of(out, [&](const auto& other) { return other.first == parts.first; });
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
   if (const std::optional<Layouts> layouts = NamedLayouts(o)) return StartTargets(*layouts, o);
   if (!o.serve_args.empty())
     return absl::InvalidArgumentError("--serve-args is for the clusters that --compare starts: name layouts there");
-  BATON_ASSIGN_OR_RETURN(const Named named, NamedUrls(o));
+  BATON_ASSIGN_OR_RETURN(const NamedTargets named, NamedUrls(o));
   for (const auto& [name, url] : named) {
     BATON_ASSIGN_OR_RETURN(BenchTarget target, TargetAt(name, url, o));
     out.push_back(std::move(target));

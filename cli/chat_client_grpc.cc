@@ -10,7 +10,7 @@
 namespace baton::cli {
 namespace {
 
-std::vector<std::pair<std::string, double>> StagesOf(const v1::StageTimings& t) {
+std::vector<std::pair<std::string, double>> StagesOfMessage(const v1::StageTimings& t) {
   return {{"queue_prefill", t.queue_prefill_ms()},
           {"prefill", t.prefill_ms()},
           {"transfer", t.transfer_ms()},
@@ -96,7 +96,7 @@ class GrpcChatClient final : public ChatClient {
     if (const auto found = trailer.find("baton-timings-bin"); found != trailer.end()) {
       v1::StageTimings timings;
       if (timings.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())))
-        stats.stages = StagesOf(timings);
+        stats.stages = StagesOfMessage(timings);
     }
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (!status.ok()) return Failure(status);

@@ -12,9 +12,9 @@
 namespace baton::cli {
 namespace {
 
-using json = nlohmann::ordered_json;  // stages stay in the server's order
+using OrderedJson = nlohmann::ordered_json;  // stages stay in the server's order
 
-std::vector<std::pair<std::string, double>> StagesOf(const json& timings) {
+std::vector<std::pair<std::string, double>> StagesOfJson(const OrderedJson& timings) {
   std::vector<std::pair<std::string, double>> out;
   for (const auto& [name, value] : timings.items()) {
     if (value.is_number() && name.ends_with("_ms")) out.emplace_back(name.substr(0, name.size() - 3), value);
@@ -30,9 +30,9 @@ class HttpChatClient final : public ChatClient {
     BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key, &stop));
     if (response.status != 200) return ErrorOf(response);
     std::vector<std::string> served;
-    const json list = json::parse(response.body, nullptr, false);
+    const OrderedJson list = OrderedJson::parse(response.body, nullptr, false);
     if (list.is_object() && list.contains("data") && list["data"].is_array()) {
-      for (const json& model : list["data"]) served.push_back(model.value("id", ""));
+      for (const OrderedJson& model : list["data"]) served.push_back(model.value("id", ""));
     }
     if (served.empty()) return absl::UnavailableError(StrCat("no model is served at ", url_.host, ":", url_.port));
     if (!options.model.empty() && std::ranges::count(served, options.model) == 0) {
@@ -46,14 +46,14 @@ class HttpChatClient final : public ChatClient {
   bool Draining(Cancellation& stop) override {
     const auto ready = HttpGet(url_, "/ready", "", &stop);
     if (!ready.ok()) return false;
-    const json body = json::parse(ready->body, nullptr, false);
+    const OrderedJson body = OrderedJson::parse(ready->body, nullptr, false);
     return body.is_object() && body.contains("phase") && body["phase"] == "draining";
   }
 
   absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
                                 const std::function<void(std::string_view)>& on_text, Cancellation& stop) override {
     if (model_.empty()) BATON_RETURN_IF_ERROR(Greet(options, stop).status());
-    json request = {{"model", model_}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+    OrderedJson request = {{"model", model_}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
     for (const ChatTurn& turn : turns) request["messages"].push_back({{"role", turn.role}, {"content", turn.content}});
     request.update({{"temperature", options.temperature},
                     {"top_k", options.top_k},
@@ -71,7 +71,7 @@ class HttpChatClient final : public ChatClient {
         done = true;
         return;
       }
-      const json event = json::parse(data, nullptr, /*allow_exceptions=*/false);
+      const OrderedJson event = OrderedJson::parse(data, nullptr, /*allow_exceptions=*/false);
       if (event.is_discarded()) {
         failure = absl::InternalError(StrCat("not JSON: ", data));
       } else if (event.contains("error")) {
@@ -90,20 +90,20 @@ class HttpChatClient final : public ChatClient {
   }
 
  private:
-  void OnChunk(const json& event, const std::function<void(std::string_view)>& on_text, TimePoint start,
+  void OnChunk(const OrderedJson& event, const std::function<void(std::string_view)>& on_text, TimePoint start,
                ChatStats& stats) {
-    for (const json& choice : event.value("choices", json::array())) {
-      stats.cut = stats.cut || choice.value("finish_reason", json()) == "length";
-      const json delta = choice.value("delta", json::object());
+    for (const OrderedJson& choice : event.value("choices", OrderedJson::array())) {
+      stats.cut = stats.cut || choice.value("finish_reason", OrderedJson()) == "length";
+      const OrderedJson delta = choice.value("delta", OrderedJson::object());
       if (!delta.contains("content") || !delta["content"].is_string()) continue;
       const std::string text = delta["content"];
       if (text.empty()) continue;
       if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
       on_text(text);
     }
-    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesOf(event["timings"]);
+    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesOfJson(event["timings"]);
     if (!event.contains("usage") || !event["usage"].is_object()) return;
-    const json& usage = event["usage"];
+    const OrderedJson& usage = event["usage"];
     stats.prompt_tokens = usage.value("prompt_tokens", 0);
     stats.completion_tokens = usage.value("completion_tokens", 0);
     if (usage.contains("prompt_tokens_details") && usage["prompt_tokens_details"].is_object()) {
@@ -112,7 +112,7 @@ class HttpChatClient final : public ChatClient {
   }
 
   static absl::Status ErrorOf(const HttpResponse& response) {
-    const json body = json::parse(response.body, nullptr, false);
+    const OrderedJson body = OrderedJson::parse(response.body, nullptr, false);
     std::string message = response.body;
     if (body.is_object() && body.contains("error") && body["error"].is_object())
       message = body["error"].value("message", message);

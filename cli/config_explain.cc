@@ -22,7 +22,7 @@ struct Row {
 };
 
 // Everybody who looks over a shoulder can read a screen.
-std::string Shown(const Flag& flag, const std::vector<std::string>& values) {
+std::string ShownValue(const Flag& flag, const std::vector<std::string>& values) {
   if (flag.name == "api-key" && !values.empty()) return absl::StrFormat("(%d, not shown)", values.size());
   const std::string text = absl::StrJoin(values, " ");
   return text.empty() ? "\"\"" : text;
@@ -30,16 +30,17 @@ std::string Shown(const Flag& flag, const std::vector<std::string>& values) {
 
 Row RowOf(const FlagSet& set, const Flag& flag) {
   const auto layers = set.layers().find(flag.name);
-  Row row{flag.name, flag.text().empty() && flag.default_text.empty() ? "-" : Shown(flag, {flag.text()}), "default"};
+  Row row{flag.name, flag.text().empty() && flag.default_text.empty() ? "-" : ShownValue(flag, {flag.text()}),
+          "default"};
   if (layers == set.layers().end()) {
     if (flag.text() != flag.default_text) row.from = "follows another flag";
     return row;
   }
-  row.value = Shown(flag, layers->second.back().values);
+  row.value = ShownValue(flag, layers->second.back().values);
   row.from = layers->second.back().source;
   for (size_t i = layers->second.size() - 1; i-- > 0;) {
     const GivenLayer& beaten = layers->second[i];
-    absl::StrAppend(&row.from, ", over ", Shown(flag, beaten.values), " of ", beaten.source);
+    absl::StrAppend(&row.from, ", over ", ShownValue(flag, beaten.values), " of ", beaten.source);
   }
   return row;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/admin_answer.h"
 #include "cli/command.h"
 #include "cli/doctor_report.h"
 #include "cli/exit_code.h"
@@ -92,12 +93,9 @@ void CheckPorts(DoctorReport& report) {
                             : absl::StrJoin(taken, "; "));
 }
 
-/// Text or a number of a foreign answer; empty or 0: it has none of that name.
+/// A text of a foreign answer; empty: it has none of that name.
 std::string TextOf(const nlohmann::json& from, const char* name) {
   return from.is_object() && from.contains(name) && from[name].is_string() ? from[name].get<std::string>() : "";
-}
-double NumberOf(const nlohmann::json& from, const char* name) {
-  return from.is_object() && from.contains(name) && from[name].is_number() ? from[name].get<double>() : 0;
 }
 
 // What /ready says, whom it waits for, since when, and when it tries again.

@@ -38,7 +38,7 @@ struct Waited {
 };
 
 /// True: nothing runs there any more.
-absl::StatusOr<bool> Look(Waited& waited, const DrainOptions& o) {
+absl::StatusOr<bool> IsIdle(Waited& waited, const DrainOptions& o) {
   BATON_ASSIGN_OR_RETURN(const json body, AdminAnswer(*waited.url, HttpGet(waited.router, "/workers", o.api_key)));
   const json all = body.value("workers", json::array());
   const auto found = std::ranges::find_if(all, [&](const json& w) { return w.value("address", "") == waited.worker; });
@@ -79,7 +79,7 @@ int Drain(const DrainOptions& o) {
   for (;;) {
     size_t drained = 0;
     for (Waited& one : waited) {
-      const absl::StatusOr<bool> idle = Look(one, o);
+      const absl::StatusOr<bool> idle = IsIdle(one, o);
       if (!idle.ok()) return Fail(idle.status());
       drained += *idle ? 1 : 0;
     }

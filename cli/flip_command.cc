@@ -24,12 +24,8 @@ struct FlipOptions {
   int timeout_ms = 0;
 };
 
-double NumberOf(const json& from, const char* name) {
-  return from.contains(name) && from[name].is_number() ? from[name].get<double>() : 0;
-}
-
 /// True: it is over, and went well.
-absl::StatusOr<bool> Look(const json& worker, std::string& told) {
+absl::StatusOr<bool> IsOver(const json& worker, std::string& told) {
   const std::string name = worker.value("name", "");
   const json flip = worker.value("flip", json::object());
   const std::string stage = flip.value("stage", ""), to = flip.value("to", "");
@@ -60,7 +56,7 @@ int Flip(const FlipOptions& o) {
   if (!worker.ok()) return Fail(worker.status());
   const std::string address = worker->value("address", "");
   for (std::string told;;) {
-    const absl::StatusOr<bool> over = Look(*worker, told);
+    const absl::StatusOr<bool> over = IsOver(*worker, told);
     if (!over.ok()) return Fail(over.status());
     if (*over || o.no_wait) return kExitOk;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

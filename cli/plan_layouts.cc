@@ -32,8 +32,8 @@ absl::StatusOr<plan::MemoryPlan> MemoryOf(const PlanCommand& command, const plan
 }
 
 /// A layout under the trace.
-absl::StatusOr<load::Summary> Simulate(const PlanCommand& command, const plan::Proposal& layout,
-                                       const std::vector<load::Prompt>& prompts, sim::ClusterUse& use) {
+absl::StatusOr<load::Summary> SimulateLayout(const PlanCommand& command, const plan::Proposal& layout,
+                                             const std::vector<load::Prompt>& prompts, sim::ClusterUse& use) {
   const PlanOptions& o = command.options;
   BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, MemoryOf(command, layout));
   router::RouterConfig router;
@@ -83,7 +83,7 @@ absl::StatusOr<std::string> SimulatedText(const PlanCommand& command, const std:
     if (layout.prefill > 0 && command.machine.link <= 0) continue;
     if (layout.requests_per_s <= 0) continue;  // it does not fit
     sim::ClusterUse use;
-    BATON_ASSIGN_OR_RETURN(load::Summary summary, Simulate(command, layout, prompts, use));
+    BATON_ASSIGN_OR_RETURN(load::Summary summary, SimulateLayout(command, layout, prompts, use));
     std::string text = SimulatedRow(layout.Name(), summary, use);
     rows.push_back({layout, std::move(summary), std::move(text), rows.size()});
   }
@@ -98,7 +98,7 @@ absl::StatusOr<std::string> SimulatedText(const PlanCommand& command, const std:
     if (less.*kind < 2) continue;
     --(less.*kind);
     sim::ClusterUse use;
-    BATON_ASSIGN_OR_RETURN(const load::Summary summary, Simulate(command, less, prompts, use));
+    BATON_ASSIGN_OR_RETURN(const load::Summary summary, SimulateLayout(command, less, prompts, use));
     out += SimulatedRow(StrCat("one less: ", less.Name()), summary, use);
   }
   return out;

@@ -163,7 +163,7 @@ absl::StatusOr<sim::PlannedKills::Terms> KillsOf(const SimOptions& o, const sim:
   return out;
 }
 
-absl::StatusOr<Simulation> Check(SimFlags& flags) {
+absl::StatusOr<Simulation> CheckSimulation(SimFlags& flags) {
   BATON_RETURN_IF_ERROR(flags.set.status());
   flags.router.model = "planned";  // it needs no text
   for (const absl::Status& status : {CheckFields(flags.bench), CheckFields(flags.sim), CheckFields(flags.machine),
@@ -263,7 +263,7 @@ void PrintJson(const Simulation& simulation, const std::vector<Simulated>& all) 
   std::fputs(text.c_str(), stdout);
 }
 
-absl::Status Simulate(Simulation& simulation) {
+absl::Status RunSimulation(Simulation& simulation) {
   const SimFlags& flags = simulation.flags;
   BATON_RETURN_IF_ERROR(Plan(simulation));
   BATON_ASSIGN_OR_RETURN(const std::vector<load::Prompt> prompts, load::DrawPrompts(flags.bench));
@@ -283,9 +283,9 @@ absl::Status Simulate(Simulation& simulation) {
 
 int RunSim(SimFlags& flags) {
   SetLogLevel("error");
-  absl::StatusOr<Simulation> simulation = Check(flags);
+  absl::StatusOr<Simulation> simulation = CheckSimulation(flags);
   if (!simulation.ok()) return FailUsage(simulation.status());
-  const absl::Status status = flags.shape.Named(Simulate(*simulation));
+  const absl::Status status = flags.shape.Named(RunSimulation(*simulation));
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return FailUsage(status);
   return status.ok() ? kExitOk : Fail(status);
 }

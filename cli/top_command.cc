@@ -34,9 +34,9 @@ void Print(const TopModel& model, const std::string& note = "") {
 }
 
 /// The terminal, or nothing of it: then a frame now and then is printed below the last.
-class Shown {
+class ShownScreen {
  public:
-  Shown() {
+  ShownScreen() {
     if (TerminalScreen::There()) screen_.emplace();
   }
   bool terminal() const { return screen_.has_value(); }
@@ -64,7 +64,7 @@ int Replay(const TopOptions& o) {
     Print(model);
     return kExitOk;
   }
-  Shown shown;
+  ShownScreen shown;
   double until = 0;
   for (const RecordedEvent& e : *events) {  // those of before the recording began come at once
     if (until == 0 && e.line.find("\"state\"") != std::string::npos) until = e.t;
@@ -109,7 +109,7 @@ int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std:
   const SteadyClock clock;
   const TimePoint begin = clock.Now();
   const std::chrono::milliseconds interval(o.interval_ms);
-  Shown shown;
+  ShownScreen shown;
   TimePoint printed = begin;
   for (;;) {
     for (const std::string& event : events) {

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxSegments = 1 << 16, kMaxGrants = 1 << 12;
+constexpr int kMaxSegmentsSent = 1 << 16, kMaxGrants = 1 << 12;
 constexpr size_t kMaxReason = 4096;
 
 /// `text` as the wire may carry it: at most kMaxReason bytes of whole characters. Its reader refuses other text, and
@@ -114,7 +114,7 @@ absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
 }
 
 absl::StatusOr<LaneMessage> DecodeSlotFull(const LaneKey& key, const v1::LaneMessage::SlotFull& in) {
-  if (in.segments_size() == 0 || in.segments_size() > kMaxSegments) {
+  if (in.segments_size() == 0 || in.segments_size() > kMaxSegmentsSent) {
     return absl::InvalidArgumentError(StrCat("a slot with ", in.segments_size(), " segments"));
   }
   return ToDecode(SlotFull{key, Get(in.slot()), {in.segments().begin(), in.segments().end()}});

@@ -30,7 +30,7 @@ std::string TextOf(const Json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-Stages StagesOf(const Json& timings) {
+Stages StagesOfTimings(const Json& timings) {
   return {.queue_prefill = Ms(timings, "queue_prefill_ms"),
           .prefill = Ms(timings, "prefill_ms"),
           .transfer = Ms(timings, "transfer_ms"),
@@ -91,7 +91,7 @@ Event Apply(std::string_view data, Answer& answer) {
     if (details != usage->end() && details->is_object()) answer.cached_tokens = Count(*details, "cached_tokens");
   }
   if (const auto timings = event.find("timings"); timings != event.end() && timings->is_object() && HasStages(*timings))
-    answer.stages = StagesOf(*timings);
+    answer.stages = StagesOfTimings(*timings);
   const auto choices = event.find("choices");
   if (choices == event.end() || !choices->is_array() || choices->empty() || !choices->front().is_object())
     return Event::kNothing;

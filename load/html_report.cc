@@ -118,7 +118,7 @@ Plot Timeline(const Measured& m) {
   return plot;
 }
 
-Plot Distribution(const char* title, const Statistics& values, int color) {
+Plot DistributionPlot(const char* title, const Statistics& values, int color) {
   Plot plot{title, "ms", "% of requests", {}};
   Series s{title, {}, {}, false, color};
   for (int i = 0; values.count() > 0 && i <= 200; ++i) s.points.emplace_back(values.Percentile(i / 2.0), i / 2.0);
@@ -166,9 +166,9 @@ std::string Section(const Measured& m, bool one_of_many) {
   if (m.verified)
     out +=
         StrCat("<p>Asked again: ", m.verified->compared, " answers, ", m.verified->different, " with other bytes.</p>");
-  out += StrCat("<div class=plots>", Figure(Timeline(m)), Figure(Distribution("Time to first token", s.ttft, 0)),
-                Figure(Distribution("Time per output token", s.tpot, 1)),
-                Figure(Distribution("End-to-end latency", s.e2el, 2)), "</div>");
+  out += StrCat("<div class=plots>", Figure(Timeline(m)), Figure(DistributionPlot("Time to first token", s.ttft, 0)),
+                Figure(DistributionPlot("Time per output token", s.tpot, 1)),
+                Figure(DistributionPlot("End-to-end latency", s.e2el, 2)), "</div>");
   if (s.median)
     out += StrCat("<h3>Where the time to the first token went</h3>", Bar("median", *s.median), Bar("p99", *s.p99));
   return out;

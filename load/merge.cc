@@ -27,7 +27,7 @@ Failure FailureNamed(const std::string& name) {
                                                            : static_cast<size_t>(found - kFailureNames.begin()));
 }
 
-std::optional<Stages> StagesOf(const Json& json) {
+std::optional<Stages> StagesOfReport(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto get = [&](const char* key) { return json.value(key, 0.0); };
   return Stages{.queue_prefill = get("queue_prefill_ms"),
@@ -101,7 +101,7 @@ class FileRun {
     o.answer.completion_tokens = json_["output_lens"][i].get<int64_t>();
     o.answer.cached_tokens = json_["cached_lens"][i].get<int64_t>();
     o.answer.counted = json_["counted"][i].get<bool>();
-    o.answer.stages = StagesOf(json_["stages"][i]);
+    o.answer.stages = StagesOfReport(json_["stages"][i]);
     return o;
   }
 

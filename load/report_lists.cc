@@ -16,7 +16,7 @@ OrderedJson Gaps(const Outcome& o) {
   return gaps;
 }
 
-OrderedJson StagesOf(const Outcome& o) {
+OrderedJson StagesList(const Outcome& o) {
   return o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages}) : OrderedJson();
 }
 
@@ -39,7 +39,7 @@ constexpr std::array kLists = {
     List{"due_times", [](const Outcome& o) { return OrderedJson(Seconds(o.due)); }},
     List{"cached_lens", [](const Outcome& o) { return OrderedJson(o.answer.cached_tokens); }},
     List{"counted", [](const Outcome& o) { return OrderedJson(o.answer.counted); }},
-    List{"stages", StagesOf}};
+    List{"stages", StagesList}};
 
 }  // namespace
 

@@ -12,7 +12,9 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // Foreign bytes in a file must not throw: malformed UTF-8 is replaced.
-std::string Text(const OrderedJson& value) { return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+std::string JsonText(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -42,7 +44,7 @@ absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::
   RequestBody body;
   body.chat_ = IsChat(o);
   body.seed_ = o.seed;
-  body.tail_ = Text(fields);
+  body.tail_ = JsonText(fields);
   body.tail_.pop_back();
   return body;
 }
@@ -51,11 +53,11 @@ std::string RequestBody::Of(const Prompt& prompt, size_t index) const {
   std::string out = tail_;
   absl::StrAppend(&out, ",\"seed\":", (seed_ + index) & 0x7fffffff, ",\"max_tokens\":", prompt.output_tokens);
   if (!chat_) {
-    if (prompt.ids.empty()) return StrCat(out, ",\"prompt\":", Text(prompt.text), "}");
+    if (prompt.ids.empty()) return StrCat(out, ",\"prompt\":", JsonText(prompt.text), "}");
     return StrCat(out, ",\"prompt\":[", absl::StrJoin(prompt.ids, ","), "]}");
   }
   if (!prompt.messages.empty()) return StrCat(out, ",\"messages\":", prompt.messages, "}");
-  return StrCat(out, R"(,"messages":[{"role":"user","content":)", Text(prompt.text), "}]}");
+  return StrCat(out, R"(,"messages":[{"role":"user","content":)", JsonText(prompt.text), "}]}");
 }
 
 }  // namespace baton::load

@@ -54,7 +54,7 @@ std::string Axes(const Plot& plot, const Scale& x, const Scale& y) {
          absl::StrFormat(R"(<text class="axis" x="%.1f" y="%.1f">%s</text>)", 4.0, kTop - 8, Escaped(plot.y_title));
 }
 
-std::string Line(const Series& s, const Scale& x, const Scale& y) {
+std::string SeriesLine(const Series& s, const Scale& x, const Scale& y) {
   std::string out;
   if (!s.dots) {
     out += absl::StrFormat(R"(<polyline class="line s%d" points=")", s.color % 8);
@@ -181,7 +181,7 @@ std::string Svg(const Plot& plot) {
                            sx(at) + (right ? -5 : 5), kTop + 12 + 14 * static_cast<double>(i % 3),
                            right ? "end" : "start", Escaped(text));
   }
-  for (const Series& s : plot.series) out += Line(s, sx, sy);
+  for (const Series& s : plot.series) out += SeriesLine(s, sx, sy);
   return out + Names(plot, sx, sy) + "</svg>";
 }
 

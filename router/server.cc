@@ -68,7 +68,7 @@ void AllowConnections(int32_t connections) {
              connections);
 }
 
-net::ConnectionLimits LimitsOf(const RouterConfig& config) {
+net::ConnectionLimits ConnectionLimitsOf(const RouterConfig& config) {
   const int32_t given = config.max_connections_per_address, half = std::max(1, (config.max_connections + 1) / 2);
   return {config.max_connections, given > 0 ? given : half, /*leaves_others=*/given <= 0, /*loopback_too=*/given > 0};
 }
@@ -81,7 +81,7 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
   o.port_flag = flag;
   o.max_header_bytes = static_cast<size_t>(config.max_header_bytes);
   o.max_body_bytes = static_cast<size_t>(config.max_body_bytes);
-  o.limits = LimitsOf(config);
+  o.limits = ConnectionLimitsOf(config);
   o.read_timeout_ms = config.read_timeout_ms;
   o.write_timeout_ms = config.write_timeout_ms;
   o.keep_alive_ms = config.keep_alive_ms;
@@ -284,7 +284,7 @@ absl::Status RouterServer::Parts::Start() {
         client_tls.get(),
         !config.tls_client_ca.empty(),
         config.max_running_requests + kOtherStreams,
-        LimitsOf(config),
+        ConnectionLimitsOf(config),
         config.max_new_grpc_connections,
         {std::chrono::milliseconds(config.read_timeout_ms), std::chrono::milliseconds(config.keep_alive_ms)},
         [this](const char* why) { metrics.ConnectionClosed("grpc", why); }};

@@ -8,7 +8,7 @@ namespace {
 using boost::asio::ip::address;
 
 constexpr double kForgottenIn = 25;  // seconds
-constexpr size_t kMostAddresses = 65536;
+constexpr size_t kMostAddressesKept = 65536;
 constexpr Duration kDropPause = std::chrono::seconds(1);
 
 }  // namespace
@@ -27,7 +27,7 @@ void VainTries::Count(const address& from, double tries) {
   if (most_ <= 0) return;
   const TimePoint now = clock_.Now();
   DropForgotten(now);
-  if (by_address_.size() >= kMostAddresses && !by_address_.contains(from)) return;
+  if (by_address_.size() >= kMostAddressesKept && !by_address_.contains(from)) return;
   Tries& of = by_address_[from];
   of = {std::min<double>(LeftAt(of, now) + tries, most_), now};
 }

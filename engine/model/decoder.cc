@@ -36,7 +36,7 @@ std::span<float> Floats(const Tensor& t) {
 
 // Parts of a step that its stages work on at the same time. With few rows a stage reads its weights for each part anew
 // and gains nothing.
-int PartsOf(int64_t tokens, const RankPlace& place) {
+int StepParts(int64_t tokens, const RankPlace& place) {
   constexpr int64_t kFewestRows = 64, kPerStage = 4;
   if (place.stages == 1) return 1;
   return static_cast<int>(std::clamp<int64_t>(tokens / kFewestRows, 1, kPerStage * place.stages));
@@ -49,7 +49,7 @@ kernels::StepLimits LimitsOf(const DecoderParts& parts) {
   limits.recorded_rows = parts.recorded_rows;
   // Parts of a step have row numbers of their own, which no record can hold.
   std::erase_if(limits.recorded_rows, [&](int32_t rows) {
-    return rows > std::min(limits.sequences, limits.rows) || PartsOf(rows, parts.place) > 1;
+    return rows > std::min(limits.sequences, limits.rows) || StepParts(rows, parts.place) > 1;
   });
   return limits;
 }
@@ -127,7 +127,7 @@ absl::StatusOr<Tensor> Decoder::Issue(const ForwardBatch& batch, std::span<const
                                       const std::atomic<bool>& cancel) {
   const int64_t tokens = batch.groups[0].row_start.back();
   const WantedRows wanted(batch.logit_rows);
-  const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, PartsOf(tokens, place_));
+  const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, StepParts(tokens, place_));
   for (const auto& part : parts) {
     const bool last = part == parts.back();  // then the layer's KV is there for all rows
     const auto ids = batch.tokens.empty() ? batch.tokens : batch.tokens.subspan(part->first, part->rows);

@@ -12,7 +12,7 @@ struct Names {
   const char* gguf;
 };
 
-constexpr Names kNames[] = {
+constexpr Names kWeightNames[] = {
     {Weight::kEmbedding, "embed_tokens.weight", "token_embd.weight"},
     {Weight::kLmHead, "lm_head.weight", "output.weight"},
     {Weight::kFinalNorm, "norm.weight", "output_norm.weight"},
@@ -36,12 +36,12 @@ constexpr Names kNames[] = {
 };
 
 const Names& NamesOf(Weight weight) {
-  const Names& names = kNames[static_cast<int>(weight)];
+  const Names& names = kWeightNames[static_cast<int>(weight)];
   BATON_CHECK(names.weight == weight, "the table is not in the enum's order");
   return names;
 }
 
-std::vector<int64_t> ShapeOf(const ModelConfig& c, Weight weight) {
+std::vector<int64_t> WeightShape(const ModelConfig& c, Weight weight) {
   const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
   const int64_t q = int64_t{c.num_heads} * c.head_dim, kv = int64_t{c.num_kv_heads} * c.head_dim;
   switch (weight) {
@@ -87,7 +87,7 @@ std::vector<Weight> LayerWeightsOf(const ModelConfig& c) {
 }  // namespace
 
 WeightRule RuleOf(const ModelConfig& config, Weight weight, int layer) {
-  return {weight, layer, ShapeOf(config, weight)};
+  return {weight, layer, WeightShape(config, weight)};
 }
 
 std::vector<WeightRule> WeightRules(const ModelConfig& config) {

@@ -181,7 +181,8 @@ class Race {
   int32_t token_ = 0;
 };
 
-int32_t Draw(const KernelTable& kernels, std::span<const float> logits, const SampleRow& row, SamplerScratch& scratch) {
+int32_t DrawToken(const KernelTable& kernels, std::span<const float> logits, const SampleRow& row,
+                  SamplerScratch& scratch) {
   const int64_t n = static_cast<int64_t>(logits.size());
   const int64_t first = kernels.argmax(logits.data(), n);
   const float best = logits[first];
@@ -233,13 +234,13 @@ SampleResult SampleToken(const KernelTable& kernels, std::span<float> logits, co
   SampleResult result;
   if (row.num_logprobs < 0) {
     EditLogits(logits, row, scratch);
-    result.token = Draw(kernels, logits, row, scratch);
+    result.token = DrawToken(kernels, logits, row, scratch);
     return result;
   }
   RawLogprobs raw = ReadRaw(kernels, logits, row.num_logprobs, scratch);
   const std::vector<float> untouched(logits.begin(), logits.end());
   EditLogits(logits, row, scratch);
-  result.token = Draw(kernels, logits, row, scratch);
+  result.token = DrawToken(kernels, logits, row, scratch);
   result.chosen = LogprobOfToken(untouched, result.token, raw.log_sum);
   result.top = std::move(raw.top);
   return result;

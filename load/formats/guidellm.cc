@@ -29,7 +29,7 @@ double MostFrequent(std::vector<double> values) {
   return best;
 }
 
-OrderedJson Distribution(const std::vector<double>& values) {
+OrderedJson DistributionOf(const std::vector<double>& values) {
   const Statistics s(values);
   const double variance = s.deviation() * s.deviation();
   OrderedJson percentiles = OrderedJson::object();
@@ -63,7 +63,7 @@ struct Divided {
 };
 
 OrderedJson ByStatus(const OrderedJson& good, const OrderedJson& bad, const OrderedJson& all) {
-  return {{"successful", good}, {"errored", bad}, {"incomplete", Distribution({})}, {"total", all}};
+  return {{"successful", good}, {"errored", bad}, {"incomplete", DistributionOf({})}, {"total", all}};
 }
 
 // A figure of each request that has it.
@@ -74,7 +74,7 @@ OrderedJson Of(const Divided& d, const Figure& figure) {
     for (const Outcome* o : of) {
       if (const std::optional<double> value = figure(*o)) out.push_back(*value);
     }
-    return Distribution(out);
+    return DistributionOf(out);
   };
   return ByStatus(values(d.good), values(d.bad), values(d.all));
 }
@@ -94,7 +94,7 @@ OrderedJson Rate(const Divided& d, double seconds, const Amount& amount) {
       sum += amount(*o);
     }
     for (size_t s = 0; s < by_second.size(); ++s) by_second[s] /= std::max(Within(seconds, s), 1e-9);
-    OrderedJson out = Distribution(by_second);
+    OrderedJson out = DistributionOf(by_second);
     out["mean"] = seconds > 0 ? sum / seconds : 0;
     out["count"] = of.size();
     return out;
@@ -113,7 +113,7 @@ OrderedJson Running(const Divided& d, double seconds) {
         by_second[s] += std::min(end, static_cast<double>(s + 1)) - std::max(begin, static_cast<double>(s));
     }
     for (size_t s = 0; s < by_second.size(); ++s) by_second[s] /= std::max(Within(seconds, s), 1e-9);
-    return Distribution(by_second);
+    return DistributionOf(by_second);
   };
   return ByStatus(running(d.good), running(d.bad), running(d.all));
 }
@@ -175,7 +175,7 @@ OrderedJson Metrics(const Divided& d, const Summary& s) {
   return out;
 }
 
-OrderedJson Request(const Outcome& o, size_t number, double start) {
+OrderedJson RequestEntry(const Outcome& o, size_t number, double start) {
   auto at = [start](Duration offset) { return start + Seconds(offset); };
   OrderedJson timings = {{"targeted_start", at(o.due)},
                          {"request_start", at(o.sent)},
@@ -229,7 +229,7 @@ OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
   for (const Outcome& one : m.run.outcomes) {
     d.all.push_back(&one);
     (one.ok() ? d.good : d.bad).push_back(&one);
-    (one.ok() ? good : bad).push_back(Request(one, d.all.size() - 1, start));
+    (one.ok() ? good : bad).push_back(RequestEntry(one, d.all.size() - 1, start));
     late += Seconds(one.sent - one.due);
     took += Seconds(one.end - one.sent);
     waited += Seconds(one.waited);
@@ -244,7 +244,7 @@ OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
                        {"request_end_time", end},
                        {"end_time", end},
                        {"requests_made", totals},
-                       {"generation_delay", Distribution({})},
+                       {"generation_delay", DistributionOf({})},
                        {"queued_time_avg", waited / count}};
   for (const char* zero : {"resolve_start_delay_avg", "resolve_targeted_start_delay_avg", "request_start_delay_avg",
                            "resolve_end_delay_avg", "finalized_delay_avg", "processed_delay_avg"})

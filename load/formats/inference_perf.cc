@@ -94,7 +94,7 @@ OrderedJson Failures(const std::vector<const Outcome*>& failed) {
 }
 
 /// `runs`: one of them for a stage, all for the summary.
-OrderedJson Report(const std::vector<const Measured*>& runs) {
+OrderedJson SummaryOf(const std::vector<const Measured*>& runs) {
   std::vector<const Outcome*> all, answered, failed;
   std::vector<double> lags;
   double seconds = 0, sending = 0;
@@ -146,7 +146,7 @@ OrderedJson Report(const std::vector<const Measured*>& runs) {
 }
 
 // Of one offered request; times are seconds of the run's own clock, from its begin.
-OrderedJson Request(const Outcome& o, size_t stage) {
+OrderedJson RequestReport(const Outcome& o, size_t stage) {
   OrderedJson times = OrderedJson::array();
   for (Duration at : o.arrivals) times.push_back(Seconds(at));
   return {{"stage_id", stage},
@@ -168,7 +168,7 @@ OrderedJson Request(const Outcome& o, size_t stage) {
                                          {"error_msg", o.error}}}};
 }
 
-std::string Text(const OrderedJson& json) {
+std::string FileText(const OrderedJson& json) {
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -179,12 +179,12 @@ std::map<std::string, std::string> InferencePerfFiles(const std::vector<Measured
   std::vector<const Measured*> runs;
   OrderedJson requests = OrderedJson::array();
   for (const Measured& m : all) {
-    out[StrCat("stage_", runs.size(), "_lifecycle_metrics.json")] = Text(Report({&m}));
-    for (const Outcome& o : m.run.outcomes) requests.push_back(Request(o, runs.size()));
+    out[StrCat("stage_", runs.size(), "_lifecycle_metrics.json")] = FileText(SummaryOf({&m}));
+    for (const Outcome& o : m.run.outcomes) requests.push_back(RequestReport(o, runs.size()));
     runs.push_back(&m);
   }
-  out["summary_lifecycle_metrics.json"] = Text(Report(runs));
-  out["per_request_lifecycle_metrics.json"] = Text(requests);
+  out["summary_lifecycle_metrics.json"] = FileText(SummaryOf(runs));
+  out["per_request_lifecycle_metrics.json"] = FileText(requests);
   return out;
 }
 

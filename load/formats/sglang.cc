@@ -20,7 +20,7 @@ void AddTimes(OrderedJson& out, const std::string& key, const Statistics& values
 // As its --output-details has them.
 constexpr std::string_view kDetails[] = {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"};
 
-OrderedJson Line(const Measured& m, const BenchOptions& o) {
+OrderedJson ResultLine(const Measured& m, const BenchOptions& o) {
   const Summary& s = m.summary;
   const double seconds = s.duration_s;
   auto rate = [seconds](int64_t count) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; };
@@ -65,7 +65,7 @@ OrderedJson Line(const Measured& m, const BenchOptions& o) {
 std::string SglangLines(const std::vector<Measured>& all, const BenchOptions& options) {
   std::string out;
   for (const Measured& m : all)
-    out += Line(m, options).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    out += ResultLine(m, options).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   return out;
 }
 

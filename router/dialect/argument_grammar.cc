@@ -9,7 +9,7 @@
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 
@@ -36,7 +36,7 @@ any_text: ANY_QUOTED | quoted
 )";
 
 /// Whether all keywords are some of these, or say nothing about what fits.
-bool HasOnly(const Json& schema, std::initializer_list<std::string_view> keywords) {
+bool HasOnly(const OrderedJson& schema, std::initializer_list<std::string_view> keywords) {
   constexpr std::string_view kNotes[] = {"title", "description", "default", "examples", "$comment", "deprecated"};
   return std::ranges::all_of(schema.items(), [&](const auto& member) {
     return std::ranges::find(keywords, member.key()) != keywords.end() ||
@@ -62,9 +62,9 @@ std::string MemberHead(CallWriting writing, std::string_view key) {
 }
 
 /// References to the document become references to its place in `$defs`.
-void MoveReferences(Json& schema, bool& any) {
+void MoveReferences(OrderedJson& schema, bool& any) {
   if (schema.is_array()) {
-    for (Json& one : schema) MoveReferences(one, any);
+    for (OrderedJson& one : schema) MoveReferences(one, any);
   }
   if (!schema.is_object()) return;
   for (auto& [key, value] : schema.items()) {
@@ -77,18 +77,18 @@ void MoveReferences(Json& schema, bool& any) {
   }
 }
 
-bool IsScalar(const Json& value) { return value.is_primitive(); }
+bool IsScalar(const OrderedJson& value) { return value.is_primitive(); }
 
-bool NamesOnlyProperties(const Json& schema) {
+bool NamesOnlyProperties(const OrderedJson& schema) {
   if (!schema.contains("required")) return true;
-  const Json& required = schema["required"];
-  return required.is_array() && std::ranges::all_of(required, [&](const Json& name) {
+  const OrderedJson& required = schema["required"];
+  return required.is_array() && std::ranges::all_of(required, [&](const OrderedJson& name) {
            return name.is_string() && schema.contains("properties") &&
                   schema["properties"].contains(name.get<std::string>());
          });
 }
 
-absl::Status CheckTop(CallWriting writing, const Json& schema) {
+absl::Status CheckTop(CallWriting writing, const OrderedJson& schema) {
   constexpr std::string_view kKnown[] = {"type",  "properties",  "required", "additionalProperties",
                                          "$defs", "definitions", "$schema"};
   const auto refuse = [](std::string_view what) {
@@ -96,7 +96,7 @@ absl::Status CheckTop(CallWriting writing, const Json& schema) {
         StrCat(what, ", which the arguments of a strict function cannot have in this model's form of calls"));
   };
   for (const auto& [key, value] : schema.items()) {
-    const Json one = {{key, value}};
+    const OrderedJson one = {{key, value}};
     if (!HasOnly(one, {}) && std::ranges::find(kKnown, key) == std::end(kKnown)) return refuse(StrCat("#/", key));
   }
   if (schema["type"] != "object") return refuse("#/type is another than \"object\"");
@@ -133,7 +133,7 @@ void ArgumentRules::NeedAny() {
 absl::StatusOr<std::string> ArgumentRules::Strict(std::string_view schema) {
   if (is_json()) return Rule(StrCat("%json ", schema));
   NeedAny();
-  const Json parsed = Json::parse(schema, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson parsed = OrderedJson::parse(schema, nullptr, /*allow_exceptions=*/false);
   if (absl::Status status = CheckTop(writing_, parsed); !status.ok()) return status;
   root_ = &parsed;
   const std::string members = Members(parsed, ArgumentHead);
@@ -147,12 +147,12 @@ std::string ArgumentRules::Free() {
   return "any_arguments";
 }
 
-std::string ArgumentRules::AsJson(const Json& schema) {
-  Json moved = schema;
+std::string ArgumentRules::AsJson(const OrderedJson& schema) {
+  OrderedJson moved = schema;
   bool refers = false;
   MoveReferences(moved, refers);
   if (refers) {
-    Json root = *root_;
+    OrderedJson root = *root_;
     MoveReferences(root, refers);
     moved["$defs"] = {{"parameters", root}};
     if (root.contains("$schema")) moved["$schema"] = root["$schema"];
@@ -160,20 +160,20 @@ std::string ArgumentRules::AsJson(const Json& schema) {
   return Rule(StrCat("%json ", moved.is_boolean() && moved.get<bool>() ? "{}" : moved.dump()));
 }
 
-std::string ArgumentRules::Value(const Json& schema) {
+std::string ArgumentRules::Value(const OrderedJson& schema) {
   if (!schema.is_object()) return AsJson(schema);
   if (HasOnly(schema, {})) return "any";
   if (HasOnly(schema, {"anyOf"}) && schema["anyOf"].is_array() && !schema["anyOf"].empty()) {
     std::string body;
-    for (const Json& one : schema["anyOf"]) body += StrCat(body.empty() ? "" : " | ", Value(one));
+    for (const OrderedJson& one : schema["anyOf"]) body += StrCat(body.empty() ? "" : " | ", Value(one));
     return Rule(body);
   }
-  const Json type = schema.value("type", Json());
+  const OrderedJson type = schema.value("type", OrderedJson());
   if (HasOnly(schema, {"type", "enum"}) && schema.contains("enum")) return OneOf(schema);
   if (HasOnly(schema, {"const"})) return IsScalar(schema["const"]) ? Exactly(schema["const"]) : AsJson(schema);
   if (type.is_array() && !type.empty() && HasOnly(schema, {"type"})) {
     std::string body;
-    for (const Json& one : type) body += StrCat(body.empty() ? "" : " | ", Value(Json{{"type", one}}));
+    for (const OrderedJson& one : type) body += StrCat(body.empty() ? "" : " | ", Value(OrderedJson{{"type", one}}));
     return Rule(body);
   }
   if (type == "string" && HasOnly(schema, {"type"})) return "any_text";
@@ -188,19 +188,19 @@ std::string ArgumentRules::Value(const Json& schema) {
   return AsJson(schema);
 }
 
-std::string ArgumentRules::OneOf(const Json& schema) {
-  const Json& values = schema["enum"];
+std::string ArgumentRules::OneOf(const OrderedJson& schema) {
+  const OrderedJson& values = schema["enum"];
   const bool of_texts = schema.contains("type") && schema["type"] == "string";
   if (!values.is_array() || values.empty() || (schema.contains("type") && !of_texts)) return AsJson(schema);
   std::string body;
-  for (const Json& one : values) {
+  for (const OrderedJson& one : values) {
     if (!IsScalar(one) || (of_texts && !one.is_string())) return AsJson(schema);
     body += StrCat(body.empty() ? "" : " | ", Exactly(one));
   }
   return Rule(body);
 }
 
-std::string ArgumentRules::Exactly(const Json& value) {
+std::string ArgumentRules::Exactly(const OrderedJson& value) {
   const bool python = writing_ == CallWriting::kPython;
   if (!value.is_string()) {
     if (!python || value.is_number()) return Quoted(value.dump());
@@ -216,7 +216,7 @@ std::string ArgumentRules::Exactly(const Json& value) {
   return StrCat("(", quote_.Lark(), " ", text.empty() ? "" : Quoted(text), " ", quote_.Lark(), ")");
 }
 
-std::string ArgumentRules::Object(const Json& schema) {
+std::string ArgumentRules::Object(const OrderedJson& schema) {
   const bool closed = !schema.contains("additionalProperties") || schema["additionalProperties"] == false;
   const bool named = schema.contains("properties") && schema["properties"].is_object() && !schema["properties"].empty();
   if (!closed || !named || !NamesOnlyProperties(schema)) return AsJson(schema);
@@ -224,13 +224,13 @@ std::string ArgumentRules::Object(const Json& schema) {
 }
 
 // From the last member to the first: the rule of what may follow where no member stands yet, and where one does.
-std::string ArgumentRules::Members(const Json& schema, std::string (*head)(CallWriting, std::string_view)) {
-  const Json properties = schema.value("properties", Json::object());
-  const Json required = schema.value("required", Json::array());
+std::string ArgumentRules::Members(const OrderedJson& schema, std::string (*head)(CallWriting, std::string_view)) {
+  const OrderedJson properties = schema.value("properties", OrderedJson::object());
+  const OrderedJson required = schema.value("required", OrderedJson::array());
   std::vector<std::pair<std::string, bool>> members;  // Lark, and whether it must be there
   for (const auto& [key, value] : properties.items())
     members.emplace_back(StrCat(head(writing_, key), " ", Value(value)),
-                         std::ranges::find(required, Json(key)) != required.end());
+                         std::ranges::find(required, OrderedJson(key)) != required.end());
   std::string first = Rule("\"\""), behind = first;
   for (auto one = members.rbegin(); one != members.rend(); ++one) {
     const auto& [member, must] = *one;

@@ -89,8 +89,8 @@ std::string TextAndMark(const Mark& open) {
 }
 
 /// Calls between marks, with text around them.
-absl::StatusOr<std::string> MarkedCalls(const CallForm& form, const std::vector<Callable>& functions,
-                                        const Tokenizer& tokenizer) {
+absl::StatusOr<std::string> MarkedCallsGrammar(const CallForm& form, const std::vector<Callable>& functions,
+                                               const Tokenizer& tokenizer) {
   const bool gemma = form.writing == CallWriting::kGemma;
   const auto write = [&](size_t i, std::string_view name, std::string_view arguments) {
     if (gemma) return StrCat(Quoted(StrCat("call:", name)), " ", arguments);
@@ -126,7 +126,7 @@ absl::StatusOr<std::string> FreeCallGrammar(const CallForm& form, const std::vec
   if (std::ranges::none_of(functions, &Callable::strict)) return std::string();
   if (form.open.empty()) return WholeAnswers(form, functions, tokenizer);
   if (form.close.empty()) return CallsToTheEnd(form, functions, tokenizer);
-  return MarkedCalls(form, functions, tokenizer);
+  return MarkedCallsGrammar(form, functions, tokenizer);
 }
 
 }  // namespace baton::router

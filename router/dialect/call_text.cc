@@ -8,20 +8,22 @@
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::optional<Json> ParseJson(std::string_view text) {
+std::optional<OrderedJson> ParseJson(std::string_view text) {
   bool too_deep = false;
-  const auto look = [&](int depth, Json::parse_event_t, const Json&) {
+  const auto look = [&](int depth, OrderedJson::parse_event_t, const OrderedJson&) {
     too_deep = too_deep || depth > kDeepestValue;
     return !too_deep;
   };
-  Json json = Json::parse(text, look, /*allow_exceptions=*/false);
+  OrderedJson json = OrderedJson::parse(text, look, /*allow_exceptions=*/false);
   if (too_deep || json.is_discarded()) return std::nullopt;
   return json;
 }
 
-std::string Text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string JsonText(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kWhite = " \t\r\n";
@@ -29,16 +31,17 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhite) + 1);
 }
 
-std::optional<WrittenCall> CallOf(const Json& json) {
+std::optional<WrittenCall> CallOf(const OrderedJson& json) {
   if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) return std::nullopt;
   WrittenCall call{json["name"].get<std::string>(), "{}"};
   for (const char* key : {"arguments", "parameters"}) {
     if (!json.contains(key)) continue;
-    const Json& given = json[key];
-    const std::optional<Json> inner = given.is_string() ? ParseJson(given.get_ref<const std::string&>()) : std::nullopt;
-    const Json& arguments = inner ? *inner : given;
+    const OrderedJson& given = json[key];
+    const std::optional<OrderedJson> inner =
+        given.is_string() ? ParseJson(given.get_ref<const std::string&>()) : std::nullopt;
+    const OrderedJson& arguments = inner ? *inner : given;
     if (!arguments.is_object()) return std::nullopt;
-    call.arguments = Text(arguments);
+    call.arguments = JsonText(arguments);
     break;
   }
   return call;
@@ -73,7 +76,7 @@ bool TakePrefix(std::string_view& text, std::string_view prefix) {
 }  // namespace
 
 WrittenCalls ReadJsonCall(std::string_view text) {
-  const std::optional<Json> json = ParseJson(text);
+  const std::optional<OrderedJson> json = ParseJson(text);
   std::optional<WrittenCall> call = json ? CallOf(*json) : std::nullopt;
   if (!call) return std::nullopt;
   return std::vector{*std::move(call)};
@@ -98,9 +101,9 @@ WrittenCalls ReadMistralCalls(std::string_view text) {
   text = Trimmed(text);
   std::vector<WrittenCall> calls;
   if (text.starts_with('[')) {
-    const std::optional<Json> json = ParseJson(text);
+    const std::optional<OrderedJson> json = ParseJson(text);
     if (!json || !json->is_array() || json->empty()) return std::nullopt;
-    for (const Json& one : *json) {
+    for (const OrderedJson& one : *json) {
       std::optional<WrittenCall> call = CallOf(one);
       if (!call) return std::nullopt;
       calls.push_back(*std::move(call));
@@ -112,9 +115,9 @@ WrittenCalls ReadMistralCalls(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_of("[{"), text.size()));
   if (TakePrefix(text, "[CALL_ID]")) text.remove_prefix(std::min(text.find_first_of("[{"), text.size()));
   TakePrefix(text, "[ARGS]");
-  const std::optional<Json> arguments = ParseJson(text);
+  const std::optional<OrderedJson> arguments = ParseJson(text);
   if (call.name.empty() || !arguments || !arguments->is_object()) return std::nullopt;
-  call.arguments = Text(*arguments);
+  call.arguments = JsonText(*arguments);
   return calls;
 }
 
@@ -128,15 +131,15 @@ WrittenCalls ReadPythonCalls(std::string_view text) {
     WrittenCall& call = calls.emplace_back();
     call.name = in.Word();
     if (call.name.empty() || !in.Take('(')) return std::nullopt;
-    Json arguments = Json::object();
+    OrderedJson arguments = OrderedJson::object();
     while (!in.Take(')')) {
       const std::string key = in.Word();
-      std::optional<Json> value = !key.empty() && in.Take('=') ? in.Value() : std::nullopt;
+      std::optional<OrderedJson> value = !key.empty() && in.Take('=') ? in.Value() : std::nullopt;
       if (!value || arguments.contains(key)) return std::nullopt;
       arguments[key] = *std::move(value);
       if (!in.Take(',') && !in.Sees(')')) return std::nullopt;
     }
-    call.arguments = Text(arguments);
+    call.arguments = JsonText(arguments);
   } while (in.Take(',') && !in.Sees(']'));
   if (!in.Take(']') || !in.AtEnd()) return std::nullopt;
   return calls;
@@ -147,9 +150,9 @@ WrittenCalls ReadGemmaCalls(std::string_view text) {
   if (!TakePrefix(text, "call:")) return std::nullopt;
   LooseReader in(text);
   WrittenCall call{in.Word(), ""};
-  const std::optional<Json> arguments = in.Sees('{') ? in.Value() : std::nullopt;
+  const std::optional<OrderedJson> arguments = in.Sees('{') ? in.Value() : std::nullopt;
   if (call.name.empty() || !arguments || !in.AtEnd()) return std::nullopt;
-  call.arguments = Text(*arguments);
+  call.arguments = JsonText(*arguments);
   return std::vector{std::move(call)};
 }
 

@@ -23,7 +23,7 @@ const Json& At(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() ? nothing : *found;
 }
-std::string Text(const Json& object, const char* key) {
+std::string TextOf(const Json& object, const char* key) {
   const Json& value = At(object, key);
   return value.is_string() ? value.get<std::string>() : "";
 }
@@ -35,7 +35,7 @@ int64_t Number(const Json& object, const char* key) {
   const Json& value = At(object, key);
   return value.is_number_integer() ? value.get<int64_t>() : 0;
 }
-std::string NameOf(const Json& slice) { return Text(At(slice, "metadata"), "name"); }
+std::string NameOf(const Json& slice) { return TextOf(At(slice, "metadata"), "name"); }
 
 constexpr int64_t kGone = 410;
 
@@ -47,8 +47,8 @@ struct SliceReader {
     int64_t port = 0;
     const Json& ports = At(json, "ports");
     for (const Json& one : ports.is_array() ? ports : Json::array()) {
-      if (Text(one, "name") == port_name) port = Number(one, "port");
-      absl::StrAppend(&slice.other_ports, slice.other_ports.empty() ? "" : ", ", Text(one, "name"));
+      if (TextOf(one, "name") == port_name) port = Number(one, "port");
+      absl::StrAppend(&slice.other_ports, slice.other_ports.empty() ? "" : ", ", TextOf(one, "name"));
     }
     if (port <= 0 || port > 65535) {
       if (slice.other_ports.empty()) slice.other_ports = "none";
@@ -67,7 +67,7 @@ struct SliceReader {
     const std::string host = addresses[0].get<std::string>();
     if (!net::CheckHost(host).ok()) return;
     const Json& conditions = At(json, "conditions");
-    SliceBook::Worker worker{Text(At(json, "targetRef"), "uid"), {net::JoinHostPort(host, static_cast<int>(port))}};
+    SliceBook::Worker worker{TextOf(At(json, "targetRef"), "uid"), {net::JoinHostPort(host, static_cast<int>(port))}};
     const bool ready = Flag(conditions, "ready").value_or(true);
     worker.endpoint.terminating = Flag(conditions, "terminating").value_or(false);
     worker.endpoint.serving = Flag(conditions, "serving").value_or(ready || worker.endpoint.terminating);
@@ -78,11 +78,11 @@ struct SliceReader {
 absl::Status SliceBook::Page(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
   const Json& items = At(json, "items");
-  const std::string version = Text(At(json, "metadata"), "resourceVersion");
+  const std::string version = TextOf(At(json, "metadata"), "resourceVersion");
   if (!items.is_array() || version.empty())
     return absl::InvalidArgumentError(StrCat("an answer of ", text.size(), " bytes is no EndpointSliceList"));
   for (const Json& item : items) listed_[NameOf(item)] = SliceReader::Read(item, port_);
-  next_page_ = Text(At(json, "metadata"), "continue");
+  next_page_ = TextOf(At(json, "metadata"), "continue");
   if (!next_page_.empty()) return absl::OkStatus();
   slices_ = std::exchange(listed_, {});
   version_ = version;
@@ -91,14 +91,14 @@ absl::Status SliceBook::Page(std::string_view text) {
 
 absl::Status SliceBook::Event(std::string_view text) {
   const Json json = Json::parse(text, nullptr, false);
-  const std::string type = Text(json, "type");
+  const std::string type = TextOf(json, "type");
   const Json& object = At(json, "object");
   if (type == "ERROR") {
     const int64_t code = Number(object, "code");
-    const std::string why = StrCat("the watch ends with ", code, ": ", Printable(Text(object, "message")));
+    const std::string why = StrCat("the watch ends with ", code, ": ", Printable(TextOf(object, "message")));
     return code == kGone ? absl::OutOfRangeError(why) : absl::UnavailableError(why);
   }
-  const std::string name = NameOf(object), version = Text(At(object, "metadata"), "resourceVersion");
+  const std::string name = NameOf(object), version = TextOf(At(object, "metadata"), "resourceVersion");
   const bool change = type == "ADDED" || type == "MODIFIED" || type == "DELETED";
   if (version.empty() || (!change && type != "BOOKMARK") || (change && name.empty()))
     return absl::InvalidArgumentError(StrCat("a line of ", text.size(), " bytes is no watch event"));

@@ -19,17 +19,18 @@ namespace baton::router {
 namespace {
 
 constexpr Duration kLookEvery = std::chrono::milliseconds(250);
-constexpr size_t kMostBytes = 4 << 20;
+constexpr size_t kMostFileBytes = 4 << 20;
 
 absl::StatusOr<std::string> ReadWhole(const std::string& file) {
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in) return absl::NotFoundError(StrCat("cannot be opened: ", ErrnoText()));
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMostFileBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
   if (in.bad()) return absl::UnavailableError(StrCat("cannot be read: ", ErrnoText()));
-  if (text.size() > kMostBytes) return absl::InvalidArgumentError(StrCat("has more than ", kMostBytes, " bytes"));
+  if (text.size() > kMostFileBytes)
+    return absl::InvalidArgumentError(StrCat("has more than ", kMostFileBytes, " bytes"));
   return text;
 }
 

@@ -23,6 +23,7 @@
 #include "router/fleet/relay_codec.h"
 #include "router/fleet/watch_call.h"
 #include "router/fleet/watch_codec.h"
+#include "router/percent_text.h"
 
 namespace baton::router {
 namespace {

@@ -12,9 +12,9 @@
 namespace baton::router {
 namespace {
 
-constexpr Duration kHandshakeTimeout = std::chrono::seconds(5);
+using std::chrono::milliseconds;
 
-Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+constexpr Duration kHandshakeTimeout = std::chrono::seconds(5);
 
 // Sessions are numbered over all links, so that one number never means two connections.
 uint64_t NextSession() {
@@ -22,13 +22,13 @@ uint64_t NextSession() {
   return ++last;
 }
 
-LinkLimits LimitsOf(const RouterConfig& config) {
+LinkLimits LinkLimitsOf(const RouterConfig& config) {
   LinkLimits limits;
-  limits.heartbeat = Ms(config.heartbeat_timeout_ms);
-  limits.step_stall = Ms(config.step_stall_ms);
+  limits.heartbeat = milliseconds(config.heartbeat_timeout_ms);
+  limits.step_stall = milliseconds(config.step_stall_ms);
   limits.step_stall_factor = config.step_stall_factor;
-  limits.backoff_min = Ms(config.worker_backoff_min_ms);
-  limits.backoff_max = Ms(config.worker_backoff_max_ms);
+  limits.backoff_min = milliseconds(config.worker_backoff_min_ms);
+  limits.backoff_max = milliseconds(config.worker_backoff_max_ms);
   return limits;
 }
 
@@ -47,7 +47,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& pa
       parts_(parts),
       wire_(std::move(wire)),
       timer_(parts.home.MakeTimer()),
-      flow_(LimitsOf(parts.config)) {
+      flow_(LinkLimitsOf(parts.config)) {
   view_.address = address;
   view_.id.index = slot;
   view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);

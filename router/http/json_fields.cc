@@ -1,6 +1,5 @@
 // The fields that chat and text completions share, and those that are refused.
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <iterator>
 #include <type_traits>
@@ -12,27 +11,8 @@
 namespace baton::router::json {
 namespace {
 
-using json::Read;
-
 using Reader = std::function<MaybeError(std::string_view, Element, CompletionRequest&)>;
 using Readers = std::unordered_map<std::string_view, Reader>;
-
-MaybeError Read(std::string_view field, Element e, std::vector<std::pair<int32_t, float>>& out) {
-  simdjson::dom::object object;
-  if (e.get_object().get(object)) return WrongType(field, "an object of token id to bias", e);
-  out.clear();
-  for (auto [key, value] : object) {
-    int32_t id = 0;
-    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (failed != std::errc() || end != key.data() + key.size()) {
-      return BadRequest(StrCat("`", field, "`: \"", key, "\" is not a token id."), std::string(field));
-    }
-    float bias = 0;
-    if (auto error = Read(field, value, bias)) return error;
-    out.emplace_back(id, bias);
-  }
-  return std::nullopt;
-}
 
 MaybeError ReadStop(std::string_view field, Element e, CompletionRequest& r) {
   r.input.stop.clear();
@@ -179,15 +159,15 @@ bool IsEmpty(Element e) {
 }
 // {} is a schema, too: that of every JSON text.
 bool IsSchema(std::string_view key, Element e) { return key == "json_schema" && e.is_object(); }
-bool Is(Element e, double number) {
+bool IsNumber(Element e, double number) {
   double value = 0;
   return !e.get_double().get(value) && value == number;
 }
 
 // Fields whose neutral value is this number: samplers that are off.
 bool IsNeutralNumber(std::string_view key, Element e) {
-  if (key == "typical_p") return Is(e, 1);
-  return (key == "mirostat" || key == "dry_multiplier" || key == "xtc_probability") && Is(e, 0);
+  if (key == "typical_p") return IsNumber(e, 1);
+  return (key == "mirostat" || key == "dry_multiplier" || key == "xtc_probability") && IsNumber(e, 0);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ class MessageWriter {
   bool has_text_ = false;
 };
 
-MaybeError WriteMessages(const simdjson::dom::object& body, JsonWriter& w) {
+MaybeError WriteConversation(const simdjson::dom::object& body, JsonWriter& w) {
   Element system, messages;
   simdjson::dom::array list;
   if (body["messages"].get(messages)) return BadRequest("`messages` is required.", "messages");
@@ -181,7 +181,7 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w) {
 }
 
 /// {"type": "json_schema", "schema": …}
-MaybeError WriteFormat(const char* field, Element format, JsonWriter& w, CompletionRequest& given) {
+MaybeError WriteOutputFormat(const char* field, Element format, JsonWriter& w, CompletionRequest& given) {
   given.input.grammar_field = StrCat(field, ".schema");
   std::string_view type;
   Element schema;
@@ -199,10 +199,10 @@ MaybeError WriteOutputConfig(Element config, JsonWriter& w, CompletionRequest& g
   if (config.get_object().get(object)) return json::WrongType("output_config", "an object", config);
   if (!object["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
   if (object["format"].get(format) || format.is_null()) return std::nullopt;
-  return WriteFormat("output_config.format", format, w, given);
+  return WriteOutputFormat("output_config.format", format, w, given);
 }
 
-MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
+MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
   constexpr std::string_view kElsewhere[] = {"messages", "system", "metadata", "service_tier"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   if (key == "stop_sequences") {
@@ -216,7 +216,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "output_config") {
     return WriteOutputConfig(value, w, unknown);
   } else if (key == "output_format") {  // its older name
-    return WriteFormat("output_format", value, w, unknown);
+    return WriteOutputFormat("output_format", value, w, unknown);
   } else if (!is_in(kElsewhere)) {
     json::PassOn(key, value, w, unknown);
   }
@@ -234,9 +234,9 @@ std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view 
   w.BeginObject();
   for (auto [key, value] : document.root) {
     if (value.is_null()) continue;
-    if (auto error = WriteField(key, value, w, unknown)) return *std::move(error);
+    if (auto error = WriteMessagesField(key, value, w, unknown)) return *std::move(error);
   }
-  if (auto error = WriteMessages(document.root, w)) return *std::move(error);
+  if (auto error = WriteConversation(document.root, w)) return *std::move(error);
   w.EndObject();
   return json::AsChat(chat, limits, Api::kMessages, std::move(unknown));
 }

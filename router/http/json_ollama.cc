@@ -45,7 +45,7 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
   return std::nullopt;
 }
 
-MaybeError WriteFormat(Element format, JsonWriter& w) {
+MaybeError WriteOllamaFormat(Element format, JsonWriter& w) {
   std::string_view word;
   if (!format.get_string().get(word)) {
     if (word.empty()) return std::nullopt;
@@ -74,7 +74,8 @@ MaybeError NoImages(Element images) {
   return std::nullopt;
 }
 
-MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompting& p, CompletionRequest& given) {
+MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, Prompting& p,
+                            CompletionRequest& given) {
   if (key == "model") {
     std::string model;
     if (auto error = json::Read(key, value, model)) return error;
@@ -91,7 +92,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
     return WriteOptions(value, w, given);
   } else if (key == "format") {
     given.input.grammar_field = key;
-    return WriteFormat(value, w);
+    return WriteOllamaFormat(value, w);
   } else if (key == "logprobs") {
     return json::Read(key, value, p.logprobs);
   } else if (key == "top_logprobs") {
@@ -149,7 +150,7 @@ MaybeError WriteMessage(Element message, size_t number, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteMessages(Element messages, JsonWriter& w) {
+MaybeError WriteOllamaMessages(Element messages, JsonWriter& w) {
   simdjson::dom::array list;
   if (messages.get_array().get(list)) return json::WrongType("messages", "an array", messages);
   w.Key("messages").BeginArray();
@@ -161,7 +162,7 @@ MaybeError WriteMessages(Element messages, JsonWriter& w) {
   return std::nullopt;
 }
 
-std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const JsonLimits& limits, Api api) {
+std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, const JsonLimits& limits, Api api) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);
   std::string chat;
@@ -171,7 +172,7 @@ std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const Jso
   w.BeginObject();
   for (auto [key, value] : document.root) {
     if (value.is_null()) continue;
-    if (auto error = WriteField(key, value, w, p, given)) return *std::move(error);
+    if (auto error = WriteOllamaField(key, value, w, p, given)) return *std::move(error);
   }
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
@@ -182,7 +183,7 @@ std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const Jso
   if (p.logprobs) w.Field("logprobs", true).Field("top_logprobs", p.top_logprobs);
   if (api == Api::kOllamaChat) {
     if (!p.messages) return BadRequest("`messages` is required.", "messages");
-    if (auto error = WriteMessages(*p.messages, w)) return *std::move(error);
+    if (auto error = WriteOllamaMessages(*p.messages, w)) return *std::move(error);
   } else {
     w.Key("messages").BeginArray();
     if (!p.system.empty()) w.BeginObject().Field("role", "system").Field("content", p.system).EndObject();
@@ -208,10 +209,10 @@ std::variant<std::string, ApiError> ParseShowRequest(std::string_view body, cons
 }
 
 std::variant<CompletionRequest, ApiError> ParseOllamaChat(std::string_view body, const JsonLimits& limits) {
-  return Parse(body, limits, Api::kOllamaChat);
+  return ParseOllama(body, limits, Api::kOllamaChat);
 }
 std::variant<CompletionRequest, ApiError> ParseOllamaGenerate(std::string_view body, const JsonLimits& limits) {
-  return Parse(body, limits, Api::kOllamaGenerate);
+  return ParseOllama(body, limits, Api::kOllamaGenerate);
 }
 
 }  // namespace baton::router

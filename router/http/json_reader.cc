@@ -1,8 +1,8 @@
 #include "router/http/json_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <utility>
 
 #include "router/json_writer.h"
 
@@ -106,6 +106,23 @@ MaybeError Read(std::string_view field, Element e, std::vector<int32_t>& out) {
     int32_t id = 0;
     if (auto error = Read(field, one, id)) return error;
     out.push_back(id);
+  }
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, std::vector<std::pair<int32_t, float>>& out) {
+  simdjson::dom::object object;
+  if (e.get_object().get(object)) return WrongType(field, "an object of token id to bias", e);
+  out.clear();
+  for (auto [key, value] : object) {
+    int32_t id = 0;
+    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (failed != std::errc() || end != key.data() + key.size()) {
+      return BadRequest(StrCat("`", field, "`: \"", key, "\" is not a token id."), std::string(field));
+    }
+    float bias = 0;
+    if (auto error = Read(field, value, bias)) return error;
+    out.emplace_back(id, bias);
   }
   return std::nullopt;
 }

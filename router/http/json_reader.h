@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,7 @@ MaybeError Read(std::string_view field, Element e, uint64_t& out);
 MaybeError Read(std::string_view field, Element e, float& out);
 MaybeError Read(std::string_view field, Element e, std::string& out);
 MaybeError Read(std::string_view field, Element e, std::vector<int32_t>& out);
+MaybeError Read(std::string_view field, Element e, std::vector<std::pair<int32_t, float>>& out);  ///< {id: bias}
 template <class T>
 MaybeError Read(std::string_view field, Element e, std::optional<T>& out) {
   T value{};

@@ -21,7 +21,7 @@ std::string_view OtherKeyword(Element schema, std::initializer_list<std::string_
   return {};
 }
 
-bool Is(Element schema, std::string_view type) {
+bool HasType(Element schema, std::string_view type) {
   std::string_view name;
   return !schema["type"].get_string().get(name) && name == type;
 }
@@ -32,7 +32,7 @@ bool TakesAnyText(Element schema) {
   if (!schema.is_object()) return schema.is_bool() && schema.get_bool().value_unsafe();
   if (OtherKeyword(schema, {}).empty()) return true;
   if (OtherKeyword(schema, {"type"}).empty()) {
-    if (Is(schema, "string")) return true;
+    if (HasType(schema, "string")) return true;
     if (schema["type"].get_array().get(some)) return false;
     return std::any_of(some.begin(), some.end(), [](Element one) {
       std::string_view name;
@@ -97,7 +97,7 @@ MaybeError FormatWriter::WriteXmlValue(Element schema, const std::string& path, 
     out = Define("TEXT", StrCat("(", any, ") ", kEnd));
     return std::nullopt;
   }
-  if (schema.is_object() && Is(schema, "string")) {
+  if (schema.is_object() && HasType(schema, "string")) {
     if (const auto other = OtherKeyword(schema, {"type", "minLength", "maxLength"}); !other.empty())
       return NotBuilt(StrCat(path, ".", other), "this keyword of a text without quotes");
     int64_t least = 0, most = -1;
@@ -135,7 +135,7 @@ MaybeError FormatWriter::WriteXmlParameters(Element format, const std::string& p
           schema, {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema"});
       !other.empty())
     return NotBuilt(StrCat(at, ".", other), "this keyword");
-  if (!schema["type"].get(e) && !Is(schema, "object")) return MustBe(StrCat(at, ".type"), "\"object\"");
+  if (!schema["type"].get(e) && !HasType(schema, "object")) return MustBe(StrCat(at, ".type"), "\"object\"");
   if (!schema["properties"].get(e) && e.get_object().get(properties))
     return MustBe(StrCat(at, ".properties"), "an object");
   const bool has_properties = !schema["properties"].get(e);

@@ -31,7 +31,7 @@ ApiError NotFound(std::string_view id, size_t remembered_bytes) {
 }
 
 /// "/v1/responses/ID/cancel" → "ID"
-std::string IdOf(const HttpRequest& request) {
+std::string ResponseId(const HttpRequest& request) {
   constexpr std::string_view kBefore = "/v1/responses/";
   const std::string rest = request.path.substr(kBefore.size());
   return rest.substr(0, rest.find('/'));
@@ -96,14 +96,14 @@ std::vector<Json> ItemsOf(const std::string& input, std::string_view response) {
 }  // namespace
 
 void OpenAiApp::OneResponse(const std::shared_ptr<Call>& call) {
-  const std::string id = IdOf(call->request);
+  const std::string id = ResponseId(call->request);
   const auto kept = responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id);
   if (!kept) return call->Fail(NotFound(id, kRememberedBytes));
   call->RespondJson(kept->answer);
 }
 
 void OpenAiApp::ForgetResponse(const std::shared_ptr<Call>& call) {
-  const std::string id = IdOf(call->request);
+  const std::string id = ResponseId(call->request);
   if (!responses_->Forget(keys_.SaltOf(KeyOf(call->request), ""), id))
     return call->Fail(NotFound(id, kRememberedBytes));
   std::string out;
@@ -112,7 +112,7 @@ void OpenAiApp::ForgetResponse(const std::shared_ptr<Call>& call) {
 }
 
 void OpenAiApp::InputItems(const std::shared_ptr<Call>& call) {
-  const std::string id = IdOf(call->request);
+  const std::string id = ResponseId(call->request);
   const auto kept = responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id);
   if (!kept) return call->Fail(NotFound(id, kRememberedBytes));
   auto asked = PageOf(call->request.query);
@@ -137,7 +137,7 @@ void OpenAiApp::InputItems(const std::shared_ptr<Call>& call) {
 
 // A response is only known when it is whole, and "background" is refused: none is under way that could be cancelled.
 void OpenAiApp::CancelResponse(const std::shared_ptr<Call>& call) {
-  const std::string id = IdOf(call->request);
+  const std::string id = ResponseId(call->request);
   if (!responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id)) return call->Fail(NotFound(id, kRememberedBytes));
   call->Fail(
       BadRequest(StrCat("response ", id,

@@ -6,7 +6,7 @@
 namespace baton::router {
 namespace {
 
-std::string Event(std::string_view type, const std::string& json) {
+std::string NamedEvent(std::string_view type, const std::string& json) {
   return StrCat("event: ", type, "\ndata: ", json, "\n\n");
 }
 
@@ -46,7 +46,7 @@ std::string MessagesFormat::Begin(size_t, const AnswerTail& tail) {
   w.BeginObject().Field("type", "message_start").Key("message");
   Message(w, "[]", kNotEnded, tail.usage);
   w.EndObject();
-  return Event("message_start", json);
+  return NamedEvent("message_start", json);
 }
 
 void MessagesFormat::Open(Block block, const CallPart& call) {
@@ -61,13 +61,13 @@ void MessagesFormat::Open(Block block, const CallPart& call) {
   if (block == Block::kToolUse)
     w.Field("type", "tool_use").Field("id", call.id).Field("name", call.name).Key("input").Raw("{}");
   w.EndObject().EndObject();
-  out_ += Event("content_block_start", json);
+  out_ += NamedEvent("content_block_start", json);
 }
 
 void MessagesFormat::Close() {
   if (open_ == Block::kNone) return;
   open_ = Block::kNone;
-  out_ += Event("content_block_stop", StrCat(R"({"type":"content_block_stop","index":)", index_, "}"));
+  out_ += NamedEvent("content_block_stop", StrCat(R"({"type":"content_block_stop","index":)", index_, "}"));
 }
 
 void MessagesFormat::Delta(std::string_view type, std::string_view key, std::string_view text) {
@@ -75,7 +75,7 @@ void MessagesFormat::Delta(std::string_view type, std::string_view key, std::str
   JsonWriter w(json);
   w.BeginObject().Field("type", "content_block_delta").Field("index", index_).Key("delta").BeginObject();
   w.Field("type", type).Field(key, text).EndObject().EndObject();
-  out_ += Event("content_block_delta", json);
+  out_ += NamedEvent("content_block_delta", json);
 }
 
 const std::string& MessagesFormat::Piece(const ChoicePart& part, const AnswerTail&) {
@@ -108,10 +108,12 @@ std::string MessagesFormat::End(const AnswerTail& tail) {
   w.BeginObject().Field("type", "message_delta").Key("delta").Raw(StrCat("{", stop_.empty() ? kNotEnded : stop_, "}"));
   Usage(w, tail.usage);
   w.EndObject();
-  return Event("message_delta", json) + Event("message_stop", R"({"type":"message_stop"})");
+  return NamedEvent("message_delta", json) + NamedEvent("message_stop", R"({"type":"message_stop"})");
 }
 
-std::string MessagesFormat::Broken(const ApiError& error) { return Event("error", ErrorText(error, Api::kMessages)); }
+std::string MessagesFormat::Broken(const ApiError& error) {
+  return NamedEvent("error", ErrorText(error, Api::kMessages));
+}
 
 std::string MessagesFormat::Whole(const WholeParts& whole, const AnswerTail& tail) {
   const ChoicePart& part = whole.choices.front();

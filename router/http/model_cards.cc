@@ -8,31 +8,9 @@
 #include "router/http/ollama_format.h"
 #include "router/http/openai_call.h"
 #include "router/json_writer.h"
+#include "router/percent_text.h"
 
 namespace baton::router {
-namespace {
-
-int HexDigit(char c) {
-  return c >= '0' && c <= '9'   ? c - '0'
-         : c >= 'a' && c <= 'f' ? c - 'a' + 10
-         : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                : -1;
-}
-
-// "org%2Fmodel" → "org/model"; what is no escape stays.
-std::string PercentDecoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
-    out.push_back(escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i]);
-    if (escape) i += 2;
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string OpenAiApp::ModelCard(const std::string& name) const {
   std::string out;
   JsonWriter w(out);
@@ -70,7 +48,7 @@ void OpenAiApp::Models(const std::shared_ptr<Call>& call) {
 }
 
 void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
-  const std::string name = PercentDecoded(call->request.path.substr(kModelPrefix.size()));
+  const std::string name = FromPercent(call->request.path.substr(kModelPrefix.size()));
   const CallServices& s = service_.services();
   if (name.empty() || !ServesModel(s.config, s.model, name))
     return call->Fail(ModelNotFound(name, PublicModelNames(s.config, s.model)));

@@ -9,7 +9,7 @@
 namespace baton::router {
 namespace {
 
-std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n"); }
+std::string DataEvent(const std::string& json) { return StrCat("data: ", json, "\n\n"); }
 
 void TokenIds(JsonWriter& w, const std::vector<int32_t>& ids) {
   w.BeginArray();
@@ -272,10 +272,10 @@ std::string OpenAiJson::UsageChunk(const Tail& tail) const {
   WriteHead(w, head_.chat ? "chat.completion.chunk" : "text_completion");
   w.Key("choices").BeginArray().EndArray();
   WriteEnd(w, tail);
-  return Event(out);
+  return DataEvent(out);
 }
 
-std::string OpenAiJson::ErrorEvent(const ApiError& error) { return Event(ErrorJson(error)); }
+std::string OpenAiJson::ErrorEvent(const ApiError& error) { return DataEvent(ErrorJson(error)); }
 
 std::string OpenAiJson::Begin(size_t choices, const AnswerTail& tail) {
   std::string out;

@@ -125,8 +125,8 @@ bool TakesRest(const Parser& parser, const HttpServer::Options& options) {
 
 // Reads until the request is whole, or its body is not wanted. One that is here already costs no turn of the loop and
 // no timer. `head`: of a request in chunks, whose trailers say nothing of it.
-asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const HttpServer::Options& options,
-                                  std::optional<HttpRequest>& head) {
+asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, const HttpServer::Options& options,
+                                         std::optional<HttpRequest>& head) {
   error_code error;
   bool armed = false, continued = false, asked = false;
   while (true) {
@@ -193,7 +193,7 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
   parser.body_limit(options.max_body_bytes);
   std::optional<HttpRefusal> refusal;
   std::optional<HttpRequest> head;
-  if (const error_code error = co_await Parse(c, parser, options, head)) {
+  if (const error_code error = co_await ParseRequest(c, parser, options, head)) {
     refusal = RefusalOf(c, error, options);
     if (!refusal) co_return IncomingHttp();
   } else {

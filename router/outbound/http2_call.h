@@ -87,7 +87,4 @@ class Http2Call {
   std::string fault_;  // what nghttp2, or the server's GOAWAY, says of the connection
 };
 
-/// `text` of a grpc-message trailer, with its percent escapes undone; what is no escape stays as it is.
-std::string FromPercent(std::string_view text);
-
 }  // namespace baton::router

@@ -31,7 +31,7 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr size_t kMostBytes = 64 << 20, kMostLine = 8 << 20, kMostReason = 300;
+constexpr size_t kMostAnswerBytes = 64 << 20, kMostLine = 8 << 20, kMostReason = 300;
 
 /// What becomes of an answer.
 struct Reader {
@@ -202,8 +202,9 @@ absl::StatusOr<std::string> FetchWhole(const HttpCall& request, Duration patienc
   std::string body;
   const Reader reader{nullptr, [&body](std::string_view piece) {
                         body.append(piece);
-                        return body.size() <= kMostBytes ? absl::OkStatus()
-                                                         : absl::UnavailableError("the answer has more than 64 MiB");
+                        return body.size() <= kMostAnswerBytes
+                                   ? absl::OkStatus()
+                                   : absl::UnavailableError("the answer has more than 64 MiB");
                       }};
   const CallPatience both{patience, patience};
   BATON_RETURN_IF_ERROR(Fetch(request, both, reader).Run(stop));

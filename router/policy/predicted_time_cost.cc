@@ -41,7 +41,7 @@ constexpr double kUnknownStepMs = 10;  // until a worker has reported a step
 constexpr double kAnswerTokens = 64;
 
 // At least one token is computed, for its logits.
-double Uncached(const Candidate& c, uint32_t prompt_tokens) {
+double TokensToCompute(const Candidate& c, uint32_t prompt_tokens) {
   return prompt_tokens > c.cached_tokens ? prompt_tokens - c.cached_tokens : 1;
 }
 
@@ -59,7 +59,7 @@ double DecodeSlowdownMs(const Candidate& c) {
 constexpr double kStallSteps = 4;
 
 double StallMs(const Candidate& c, uint32_t prompt_tokens) {
-  return c.running * std::min(Uncached(c, prompt_tokens) * MsPerPrefillToken(c), kStallSteps * StepMs(c));
+  return c.running * std::min(TokensToCompute(c, prompt_tokens) * MsPerPrefillToken(c), kStallSteps * StepMs(c));
 }
 
 double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
@@ -70,11 +70,12 @@ double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
 }  // namespace
 
 double TransferMs(const Candidate& decodes, uint32_t prompt_tokens, double tokens_per_s) {
-  return 1000 * Uncached(decodes, prompt_tokens) / tokens_per_s;
+  return 1000 * TokensToCompute(decodes, prompt_tokens) / tokens_per_s;
 }
 
 double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda) {
-  return (prefills.queued_tokens + (1 + lambda) * Uncached(prefills, prompt_tokens)) * MsPerPrefillToken(prefills) +
+  return (prefills.queued_tokens + (1 + lambda) * TokensToCompute(prefills, prompt_tokens)) *
+             MsPerPrefillToken(prefills) +
          PressureMs(prefills, prompt_tokens);
 }
 
@@ -88,7 +89,7 @@ Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& op
   const Candidate& prefills = candidates[option.prefill.value_or(option.worker)];
   Cost cost;
   cost.queue_ms = prefills.queued_tokens * MsPerPrefillToken(prefills);
-  cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerPrefillToken(prefills);
+  cost.prefill_ms = (1 + lambda) * TokensToCompute(prefills, prompt_tokens) * MsPerPrefillToken(prefills);
   cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
   cost.stall_ms = option.prefill ? 0 : StallMs(decodes, prompt_tokens);  // no answers run on a prefill worker
   cost.pressure_ms = PressureMs(decodes, prompt_tokens);

@@ -10,7 +10,7 @@
 namespace baton::router {
 namespace {
 
-std::variant<int32_t, ApiError> IdOf(const TokenRule::Named& named, const Tokenizer& tokenizer) {
+std::variant<int32_t, ApiError> TokenId(const TokenRule::Named& named, const Tokenizer& tokenizer) {
   const auto wrong = [&](const auto&... words) {
     return BadRequest(StrCat("`", named.path, "`: ", words...), named.path);
   };
@@ -37,7 +37,7 @@ std::optional<ApiError> WriteTokenRules(const std::vector<TokenRule>& rules, con
   for (const TokenRule& rule : rules) {
     std::set<int32_t> ids;
     for (const TokenRule::Named& named : rule.tokens) {
-      auto id = IdOf(named, tokenizer);
+      auto id = TokenId(named, tokenizer);
       if (auto* error = std::get_if<ApiError>(&id)) return std::move(*error);
       ids.insert(std::get<int32_t>(id));
       if (!rule.all_but && std::find(eos.begin(), eos.end(), std::get<int32_t>(id)) != eos.end())

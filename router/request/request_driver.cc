@@ -11,19 +11,19 @@
 namespace baton::router {
 namespace {
 
-Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+using std::chrono::milliseconds;
 
-FlowLimits LimitsOf(const RouterConfig& config, const TokenizedRequest& generation) {
+FlowLimits FlowLimitsOf(const RouterConfig& config, const TokenizedRequest& generation) {
   FlowLimits limits;
   limits.max_attempts = config.max_attempts;
   limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
-  limits.first_token_timeout = Ms(config.first_token_timeout_ms);
-  limits.idle_token_timeout = Ms(config.idle_token_timeout_ms);
-  limits.total_timeout = Ms(config.request_timeout_ms);
+  limits.first_token_timeout = milliseconds(config.first_token_timeout_ms);
+  limits.idle_token_timeout = milliseconds(config.idle_token_timeout_ms);
+  limits.total_timeout = milliseconds(config.request_timeout_ms);
   if (generation.timeout && (limits.total_timeout.count() == 0 || *generation.timeout < limits.total_timeout)) {
     limits.total_timeout = *generation.timeout;
   }
-  limits.failover_wait = Ms(config.failover_wait_ms);
+  limits.failover_wait = milliseconds(config.failover_wait_ms);
   limits.whole = IsBeamSearch(generation.sampling);
   return limits;
 }
@@ -39,7 +39,7 @@ RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, Toke
       loop_(loop),
       generation_(std::move(generation)),
       flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()),
-            static_cast<uint32_t>(texts.size()), LimitsOf(services.config, generation_), arrived),
+            static_cast<uint32_t>(texts.size()), FlowLimitsOf(services.config, generation_), arrived),
       texts_(std::move(texts)),
       last_token_(texts_.size()),
       withheld_(texts_.size()),

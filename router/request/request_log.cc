@@ -6,7 +6,7 @@
 namespace baton::router {
 namespace {
 
-std::string Text(const RequestLine& r) {
+std::string LineText(const RequestLine& r) {
   std::string out =
       fmt::format("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}",
                   r.id, r.reason, r.usage.prompt_tokens, r.usage.cached_tokens, r.usage.completion_tokens, r.seconds,
@@ -20,7 +20,7 @@ std::string Text(const RequestLine& r) {
 }  // namespace
 
 void LogRequest(const RequestLine& r) {
-  LogWithFields(r.reason == "error" ? LogLevel::kWarning : LogLevel::kInfo, Text(r),
+  LogWithFields(r.reason == "error" ? LogLevel::kWarning : LogLevel::kInfo, LineText(r),
                 {{"request_id", r.id},
                  {"finish_reason", r.reason},
                  {"cause", r.cause},

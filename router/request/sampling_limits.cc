@@ -8,54 +8,52 @@
 namespace baton::router {
 namespace {
 
-using MaybeError = std::optional<ApiError>;
-
 /// The shortest text that is read as this number: what a client has sent, as it was most likely written.
 template <class Number>
-std::string Text(Number v) {
+std::string NumberText(Number v) {
   char text[32];
   return {text, std::to_chars(text, std::end(text), v).ptr};
 }
 
 ApiError NotIn(const SamplingField& f, const std::string& value) {
-  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", Text(f.low), ", ",
-                           f.high == kNoLimit ? "infinity)" : Text(f.high) + "]", ", got ", value, "."),
+  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", NumberText(f.low), ", ",
+                           f.high == kNoLimit ? "infinity)" : NumberText(f.high) + "]", ", got ", value, "."),
                     std::string(f.name));
 }
 
-MaybeError Check(const SamplingField& f, const std::optional<float>& v) {
+std::optional<ApiError> Check(const SamplingField& f, const std::optional<float>& v) {
   if (!v) return std::nullopt;
   if (std::isfinite(*v) && *v <= f.high && (f.low_open ? *v > f.low : *v >= f.low)) return std::nullopt;
-  return NotIn(f, Text(*v));
+  return NotIn(f, NumberText(*v));
 }
 
-MaybeError Check(const SamplingField& f, const std::optional<int32_t>& v) {
+std::optional<ApiError> Check(const SamplingField& f, const std::optional<int32_t>& v) {
   if (!v || f.at_least.empty() || *v >= f.low) return std::nullopt;
   return BadRequest(StrCat("`", f.name, "` must be ", f.at_least, ", got ", *v, "."), std::string(f.name));
 }
 
-MaybeError Check(const SamplingField& f, const std::vector<std::pair<int32_t, float>>& biases) {
+std::optional<ApiError> Check(const SamplingField& f, const std::vector<std::pair<int32_t, float>>& biases) {
   for (const auto& [id, bias] : biases) {
     if (bias >= f.low && bias <= f.high) continue;
-    return BadRequest(StrCat("`", f.name, "` of token ", id, " must be in [", Text(f.low), ", ", Text(f.high),
-                             "], got ", Text(bias), "."),
+    return BadRequest(StrCat("`", f.name, "` of token ", id, " must be in [", NumberText(f.low), ", ",
+                             NumberText(f.high), "], got ", NumberText(bias), "."),
                       std::string(f.name));
   }
   return std::nullopt;
 }
 
 // Every value of these types is in range, or only CheckCounts and the vocabulary can tell.
-MaybeError Check(const SamplingField&, const std::optional<uint64_t>&) { return std::nullopt; }
-MaybeError Check(const SamplingField&, const std::optional<bool>&) { return std::nullopt; }
-MaybeError Check(const SamplingField&, int32_t) { return std::nullopt; }
-MaybeError Check(const SamplingField&, const std::vector<int32_t>&) { return std::nullopt; }
+std::optional<ApiError> Check(const SamplingField&, const std::optional<uint64_t>&) { return std::nullopt; }
+std::optional<ApiError> Check(const SamplingField&, const std::optional<bool>&) { return std::nullopt; }
+std::optional<ApiError> Check(const SamplingField&, int32_t) { return std::nullopt; }
+std::optional<ApiError> Check(const SamplingField&, const std::vector<int32_t>&) { return std::nullopt; }
 
 }  // namespace
 
-ApiError NoFloat(const SamplingField& field, double value) { return NotIn(field, Text(value)); }
+ApiError NoFloat(const SamplingField& field, double value) { return NotIn(field, NumberText(value)); }
 
 std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling) {
-  MaybeError first;
+  std::optional<ApiError> first;
   VisitSampling([&](auto member, const SamplingField& field) {
     if (!first) first = Check(field, sampling.*member);
   });

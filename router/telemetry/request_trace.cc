@@ -23,7 +23,7 @@ bool Kept(const std::string& trace_id, double ratio) {
   return static_cast<double>(low) < ratio * 0x1p56;
 }
 
-Duration Ms(double ms) { return Duration(std::llround(ms * 1e6)); }
+Duration OfMs(double ms) { return Duration(std::llround(ms * 1e6)); }
 
 /// Lays spans into a trace, each a child of the first.
 class Timeline {
@@ -88,18 +88,18 @@ std::vector<Span> StagesOf(const RequestTrace& t, const Span& root, uint64_t (*r
   const StageTimings& s = t.stages;
   const std::string& computed_by = t.prefill_worker.empty() ? t.decode_worker : t.prefill_worker;
   Duration at = line.Add("router", Duration{}, t.first_order.value_or(t.took));
-  at = line.Add("lost", at, Ms(s.lost_ms));
-  at = line.Add("reserve", at, Ms(s.reserve_ms), t.decode_worker);
+  at = line.Add("lost", at, OfMs(s.lost_ms));
+  at = line.Add("reserve", at, OfMs(s.reserve_ms), t.decode_worker);
   if (t.first_token && at < *t.first_token) {
-    at = line.Add("prefill.queue", at, Ms(s.queue_prefill_ms), computed_by);
-    at = line.Add("prefill.compute", at, Ms(s.prefill_ms), computed_by);
-    line.Add("network", at, Ms(s.network_ms));
+    at = line.Add("prefill.queue", at, OfMs(s.queue_prefill_ms), computed_by);
+    at = line.Add("prefill.compute", at, OfMs(s.prefill_ms), computed_by);
+    line.Add("network", at, OfMs(s.network_ms));
   }
   const bool handed_over = !t.prefill_worker.empty() && t.attached;
   Duration from = handed_over ? *t.attached : t.first_token.value_or(t.took);
-  from = line.Add("kv.transfer", from, Ms(s.transfer_ms), t.decode_worker);
-  from = line.Add("decode.queue", from, Ms(s.queue_decode_ms), t.decode_worker);
-  line.Add("decode.generate", from, Ms(s.decode_ms), t.decode_worker);
+  from = line.Add("kv.transfer", from, OfMs(s.transfer_ms), t.decode_worker);
+  from = line.Add("decode.queue", from, OfMs(s.queue_decode_ms), t.decode_worker);
+  line.Add("decode.generate", from, OfMs(s.decode_ms), t.decode_worker);
   return line.Take();
 }
 

@@ -33,7 +33,7 @@ struct Worker {
 };
 
 template <class Condition>
-void Until(Worker& a, Worker& b, Condition&& condition) {
+void UntilBoth(Worker& a, Worker& b, Condition&& condition) {
   Until(*a.transport, [&] { return b.transport->Progress(), condition(); });
 }
 
@@ -128,7 +128,7 @@ TEST(GreetedPeer, WhoIsDialledHearsNothingOfOursBeforeHisProof) {
 TEST(GreetedPeer, BothEndsSayThatSecretsDiffer) {
   Worker victim(With(Secret('a'))), caller(With(Secret('b'), {}));
   ASSERT_TRUE(caller.transport->Connect(victim.transport->address()).ok());
-  Until(victim, caller, [&] { return !victim.side.lost.empty() && !caller.side.lost.empty(); });
+  UntilBoth(victim, caller, [&] { return !victim.side.lost.empty() && !caller.side.lost.empty(); });
   EXPECT_EQ(caller.why(), "the peer has another cluster secret");
   EXPECT_EQ(victim.why(), "the peer left when it saw our proof: it has another cluster secret");
   EXPECT_TRUE(victim.side.connected.empty());
@@ -137,11 +137,11 @@ TEST(GreetedPeer, BothEndsSayThatSecretsDiffer) {
 TEST(GreetedPeer, WhoHasNoSecretIsToldApart) {
   Worker with(With(Secret())), without(With(nullptr));
   ASSERT_TRUE(without.transport->Connect(with.transport->address()).ok());
-  Until(with, without, [&] { return !with.side.lost.empty() && !without.side.lost.empty(); });
+  UntilBoth(with, without, [&] { return !with.side.lost.empty() && !without.side.lost.empty(); });
   EXPECT_THAT(with.why(), HasSubstr("started without --cluster-secret-file"));
   with.side.lost.clear(), with.side.lost_why = {}, without.side.lost.clear();
   ASSERT_TRUE(with.transport->Connect(without.transport->address()).ok());
-  Until(with, without, [&] { return !with.side.lost.empty() && !without.side.lost.empty(); });
+  UntilBoth(with, without, [&] { return !with.side.lost.empty() && !without.side.lost.empty(); });
   EXPECT_THAT(with.why(), HasSubstr("started without --cluster-secret-file"));
   EXPECT_TRUE(with.side.connected.empty() && without.side.connected.empty());
 }
@@ -212,7 +212,7 @@ TEST(GreetedPeer, WhoSaysItByteByByteHasTwoSecondsInAll) {
 TEST(GreetedPeer, AFloodOfStrangersLeavesWorkersAlone) {
   Worker victim(With(Secret())), worker(With(Secret(), {}));
   const PeerNumber peer = worker.transport->Connect(victim.transport->address()).value();
-  Until(victim, worker, [&] { return victim.side.connected.size() == 1; });
+  UntilBoth(victim, worker, [&] { return victim.side.connected.size() == 1; });
   std::vector<std::unique_ptr<Liar>> strangers;
   for (int i = 0; i < 300; ++i) {
     strangers.push_back(std::make_unique<Liar>(*victim.transport));
@@ -220,12 +220,12 @@ TEST(GreetedPeer, AFloodOfStrangersLeavesWorkersAlone) {
     worker.transport->Send(peer, "work", [](const absl::Status&) {});
     worker.transport->Progress(), victim.transport->Progress();
   }
-  Until(victim, worker, [&] { return victim.side.messages == 300 && victim.side.lost.size() == 300; });
+  UntilBoth(victim, worker, [&] { return victim.side.messages == 300 && victim.side.lost.size() == 300; });
   EXPECT_EQ(victim.side.connected.size(), 1u);
   EXPECT_TRUE(worker.side.lost.empty());
   Worker late(With(Secret(), {}));
   ASSERT_TRUE(late.transport->Connect(victim.transport->address()).ok());
-  Until(victim, late, [&] { return victim.side.connected.size() == 2; });
+  UntilBoth(victim, late, [&] { return victim.side.connected.size() == 2; });
 }
 
 TEST(GreetedPeer, OneHostHasItsShareOfConnections) {
@@ -234,14 +234,14 @@ TEST(GreetedPeer, OneHostHasItsShareOfConnections) {
   Worker victim(options), worker(With(Secret(), {}));
   const PeerNumber first = worker.transport->Connect(victim.transport->address()).value();
   ASSERT_TRUE(worker.transport->Connect(victim.transport->address()).ok());
-  Until(victim, worker, [&] { return victim.side.connected.size() == 2; });
+  UntilBoth(victim, worker, [&] { return victim.side.connected.size() == 2; });
   ASSERT_TRUE(worker.transport->Connect(victim.transport->address()).ok());
-  Until(victim, worker, [&] { return !victim.side.lost.empty(); });
+  UntilBoth(victim, worker, [&] { return !victim.side.lost.empty(); });
   EXPECT_EQ(victim.why(), "2 connections of 127.0.0.1 and 2 in all, at most 2 and 4096");
   worker.transport->Close(first, [] {});
-  Until(victim, worker, [&] { return victim.side.lost.size() == 2; });
+  UntilBoth(victim, worker, [&] { return victim.side.lost.size() == 2; });
   ASSERT_TRUE(worker.transport->Connect(victim.transport->address()).ok());
-  Until(victim, worker, [&] { return victim.side.connected.size() == 3; });
+  UntilBoth(victim, worker, [&] { return victim.side.connected.size() == 3; });
 }
 
 TEST(GreetedPeer, AllHostsTogetherHaveTheirs) {
@@ -250,7 +250,7 @@ TEST(GreetedPeer, AllHostsTogetherHaveTheirs) {
   Worker victim(options), worker(With(nullptr, {}));
   ASSERT_TRUE(worker.transport->Connect(victim.transport->address()).ok());
   ASSERT_TRUE(worker.transport->Connect(victim.transport->address()).ok());
-  Until(victim, worker, [&] { return !victim.side.lost.empty(); });
+  UntilBoth(victim, worker, [&] { return !victim.side.lost.empty(); });
   EXPECT_EQ(victim.why(), "1 connections of 127.0.0.1 and 1 in all, at most 512 and 1");
   EXPECT_EQ(victim.side.connected.size(), 1u);
 }

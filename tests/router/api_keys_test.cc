@@ -90,36 +90,36 @@ TEST(ApiKeys, AFieldThatIsNoneIsAnErrorWithItsLine) {
   }
 }
 
-TimePoint At(double seconds) {
+TimePoint AtSecond(double seconds) {
   return TimePoint{} + std::chrono::hours(1) + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 TEST(KeyAccount, AMinutesWorthMayComeAtOnceAndComesBackEvenly) {
   KeyAccount account("alice", {.requests_per_minute = 30, .tokens_per_minute = 0, .priority = std::nullopt});
-  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(At(0)));
-  const auto refused = account.TakeRequest(At(0.5));
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(AtSecond(0)));
+  const auto refused = account.TakeRequest(AtSecond(0.5));
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->http_status, 429);
   EXPECT_EQ(refused->code, "rate_limit_exceeded");
   EXPECT_EQ(refused->retry_after_ms, 1500);
   EXPECT_EQ(refused->message, "The API key \"alice\" may use 30 requests per minute. There is room again in 1.5 s.");
-  EXPECT_FALSE(account.TakeRequest(At(2)));
-  EXPECT_TRUE(account.TakeRequest(At(2)));
-  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(At(1000))) << i;
-  EXPECT_TRUE(account.TakeRequest(At(1000))) << "no more than a minute's worth is kept";
+  EXPECT_FALSE(account.TakeRequest(AtSecond(2)));
+  EXPECT_TRUE(account.TakeRequest(AtSecond(2)));
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(AtSecond(1000))) << i;
+  EXPECT_TRUE(account.TakeRequest(AtSecond(1000))) << "no more than a minute's worth is kept";
   EXPECT_EQ(account.use().requests, 61);
   EXPECT_EQ(account.use().refused_for_requests, 3);
-  EXPECT_FALSE(account.TakePrompt(1 << 30, At(1000))) << "of tokens there is no limit";
+  EXPECT_FALSE(account.TakePrompt(1 << 30, AtSecond(1000))) << "of tokens there is no limit";
 }
 
 TEST(KeyAccount, AnswersCountAndALongPromptGoesWhenTheMinuteIsThere) {
   KeyAccount account("bob", {.requests_per_minute = 0, .tokens_per_minute = 600, .priority = std::nullopt});
-  EXPECT_FALSE(account.TakePrompt(500, At(0)));
-  EXPECT_EQ(account.TakePrompt(200, At(0))->retry_after_ms, 10000);
-  account.TakeCompletion(400, At(0));  // 300 more than there was
-  EXPECT_EQ(account.TakePrompt(1, At(0))->retry_after_ms, 30100);
-  EXPECT_EQ(account.TakePrompt(5000, At(0))->retry_after_ms, 90000);
-  EXPECT_FALSE(account.TakePrompt(5000, At(90)));
+  EXPECT_FALSE(account.TakePrompt(500, AtSecond(0)));
+  EXPECT_EQ(account.TakePrompt(200, AtSecond(0))->retry_after_ms, 10000);
+  account.TakeCompletion(400, AtSecond(0));  // 300 more than there was
+  EXPECT_EQ(account.TakePrompt(1, AtSecond(0))->retry_after_ms, 30100);
+  EXPECT_EQ(account.TakePrompt(5000, AtSecond(0))->retry_after_ms, 90000);
+  EXPECT_FALSE(account.TakePrompt(5000, AtSecond(90)));
   EXPECT_EQ(account.use().prompt_tokens, 5500);
   EXPECT_EQ(account.use().completion_tokens, 400);
   EXPECT_EQ(account.use().refused_for_tokens, 3);

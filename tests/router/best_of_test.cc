@@ -80,7 +80,7 @@ TEST(CheckBestOf, TooFewOrTooManyAreRefusedWithTheNumbers) {
 
 // ---- which are answered
 
-class Heard final : public AnswerSink {
+class HeardAnswer final : public AnswerSink {
  public:
   void OnAdmitted(const TokenizedRequest& g, int64_t) override { text += StrCat("n=", g.sampling.n); }
   void OnPromptLogprobs(std::vector<PositionLogprobs>) override { text += " scores"; }
@@ -101,7 +101,7 @@ ChoiceDelta Delta(uint32_t index, const std::string& text, float logprob) {
 }
 
 std::string Answered(bool shows_logprobs) {
-  const auto heard = std::make_shared<Heard>();
+  const auto heard = std::make_shared<HeardAnswer>();
   const auto sink = KeepLikeliest(heard, 2, shows_logprobs);
   TokenizedRequest generation;
   generation.sampling.n = 4;
@@ -124,7 +124,7 @@ TEST(KeepLikeliest, TheGreatestSumsOfLogprobsAreAnsweredBestFirst) {
 }
 
 TEST(KeepLikeliest, AFailureIsPassedOn) {
-  const auto heard = std::make_shared<Heard>();
+  const auto heard = std::make_shared<HeardAnswer>();
   KeepLikeliest(heard, 1, false)->OnFailed(BadRequest("no"));
   EXPECT_EQ(heard->text, " failed no");
 }

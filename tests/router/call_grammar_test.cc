@@ -54,7 +54,7 @@ struct Written {
   std::string text;
   std::vector<ToolCallReader::Call> calls;
 };
-Written Read(const CallForm& form, const std::string& answer) {
+Written ReadAnswer(const CallForm& form, const std::string& answer) {
   const auto reader = ReadFreeCalls(form, {"go", "any"}, /*well_formed=*/true);
   Written all;
   for (ToolCallReader::Piece piece : {reader->Append(answer), reader->Finish(true)}) {
@@ -167,7 +167,7 @@ TEST(CallGrammar, HasWhatModelsOfTheFamilyWrite) {
   ForEveryFamily([](Family& family) {
     for (const std::string& answer : UsualCalls(family.form().name)) {
       EXPECT_TRUE(family.Takes(answer)) << answer;
-      const Written read = Read(family.form(), answer);
+      const Written read = ReadAnswer(family.form(), answer);
       EXPECT_FALSE(read.calls.empty()) << answer;
       EXPECT_THAT(read.text, testing::AnyOf("", "Well. ")) << answer;
       for (const auto& call : read.calls)
@@ -228,7 +228,7 @@ std::vector<std::string> Misfits(std::string_view form) {
 TEST(CallGrammar, HasNoCallThatDoesNotFit) {
   ForEveryFamily([](Family& family) {
     for (const std::string& answer : Misfits(family.form().name)) {
-      const Written read = Read(family.form(), answer);
+      const Written read = ReadAnswer(family.form(), answer);
       EXPECT_FALSE(read.calls.empty()) << "this shows nothing: " << answer;
       EXPECT_FALSE(family.Takes(answer)) << answer;
       EXPECT_FALSE(family.Takes(answer, /*as_tokens=*/false)) << "letter by letter: " << answer;
@@ -245,7 +245,7 @@ TEST(CallGrammar, CallsThatAreDrawnAtRandomFit) {
     for (int i = 0; i < 24; ++i) {
       const std::optional<std::string> answer = family.Draw(i % 3 == 0 ? "" : beginning, dice);
       if (!answer) continue;
-      for (const auto& call : Read(family.form(), *answer).calls) {
+      for (const auto& call : ReadAnswer(family.form(), *answer).calls) {
         if (call.name != "go") continue;
         ++seen;
         EXPECT_TRUE(Fits(json::parse(call.arguments))) << *answer;
@@ -275,7 +275,7 @@ TEST(CallGrammar, AMarkWithinAStringOfACallIsNone) {
                                                                : StrCat(R"({"name":"go","arguments":)", arguments, "}"),
                                       form.close);
     EXPECT_TRUE(family.Takes(answer)) << answer;
-    const Written read = Read(form, answer);
+    const Written read = ReadAnswer(form, answer);
     ASSERT_EQ(read.calls.size(), 1u) << answer;
     EXPECT_EQ(json::parse(read.calls[0].arguments)["note"],
               gemma || form.name == "mistral" ? inner : StrCat(form.close, form.open, R"({"name":"go"})", form.close));

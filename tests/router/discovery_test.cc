@@ -162,7 +162,7 @@ std::string List(const std::string& version, const std::string& slices, const st
   return StrCat(R"({"kind":"EndpointSliceList","metadata":{"resourceVersion":")", version, R"(","continue":")", next,
                 R"("},"items":[)", slices, "]}");
 }
-std::string Event(const std::string& type, const std::string& object) {
+std::string SliceEvent(const std::string& type, const std::string& object) {
   return StrCat(R"({"type":")", type, R"(","object":)", object, "}");
 }
 
@@ -204,21 +204,21 @@ TEST(SliceBook, EventsChangeOneSlice) {
   SliceBook book("grpc");
   book.BeginList();
   ASSERT_TRUE(book.Page(List("1", Slice("s1", "1", Pod("10.0.0.1")))).ok());
-  EXPECT_TRUE(book.Event(Event("ADDED", Slice("s2", "2", Pod("10.0.0.2")))).ok());
-  EXPECT_TRUE(book.Event(Event("MODIFIED", Slice("s1", "3", Pod("10.0.0.3")))).ok());
+  EXPECT_TRUE(book.Event(SliceEvent("ADDED", Slice("s2", "2", Pod("10.0.0.2")))).ok());
+  EXPECT_TRUE(book.Event(SliceEvent("MODIFIED", Slice("s1", "3", Pod("10.0.0.3")))).ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.2:7000"), Up("10.0.0.3:7000")));
-  EXPECT_TRUE(book.Event(Event("DELETED", Slice("s2", "4", ""))).ok());
+  EXPECT_TRUE(book.Event(SliceEvent("DELETED", Slice("s2", "4", ""))).ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.3:7000")));
-  EXPECT_TRUE(book.Event(Event("BOOKMARK", R"({"metadata":{"resourceVersion":"9"}})")).ok());
+  EXPECT_TRUE(book.Event(SliceEvent("BOOKMARK", R"({"metadata":{"resourceVersion":"9"}})")).ok());
   EXPECT_EQ(book.resource_version(), "9");
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.3:7000")));
 }
 
 TEST(SliceBook, GoneMeansThatItIsListedAgain) {
   SliceBook book("grpc");
-  EXPECT_TRUE(absl::IsOutOfRange(book.Event(Event("ERROR", R"({"code":410,"message":"too old"})"))));
-  EXPECT_TRUE(absl::IsUnavailable(book.Event(Event("ERROR", R"({"code":500,"message":"etcd"})"))));
-  EXPECT_TRUE(absl::IsUnavailable(book.Event(Event("ERROR", "7"))));
+  EXPECT_TRUE(absl::IsOutOfRange(book.Event(SliceEvent("ERROR", R"({"code":410,"message":"too old"})"))));
+  EXPECT_TRUE(absl::IsUnavailable(book.Event(SliceEvent("ERROR", R"({"code":500,"message":"etcd"})"))));
+  EXPECT_TRUE(absl::IsUnavailable(book.Event(SliceEvent("ERROR", "7"))));
 }
 
 TEST(SliceBook, WhatIsNoneChangesNothing) {
@@ -234,9 +234,10 @@ TEST(SliceBook, WhatIsNoneChangesNothing) {
                            R"({"type":"NEWS","object":{"metadata":{"resourceVersion":"7","name":"s1"}}})"})
     EXPECT_TRUE(absl::IsInvalidArgument(book.Event(text))) << text;
   EXPECT_TRUE(
-      book.Event(Event("ADDED", R"({"metadata":{"name":"odd","resourceVersion":"5"},"endpoints":7,"ports":{}})")).ok());
+      book.Event(SliceEvent("ADDED", R"({"metadata":{"name":"odd","resourceVersion":"5"},"endpoints":7,"ports":{}})"))
+          .ok());
   EXPECT_TRUE(
-      book.Event(Event("ADDED", Slice("odder", "6", R"({"addresses":[7]},{"addresses":["no host/"]},7)"))).ok());
+      book.Event(SliceEvent("ADDED", Slice("odder", "6", R"({"addresses":[7]},{"addresses":["no host/"]},7)"))).ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.1:7000")));
 }
 
@@ -248,7 +249,7 @@ TEST(SliceBook, OnePodIsOneWorker) {
                                          Slice("s6", "1", Pod("fd00::1", up, "x")))))
                   .ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.1:7000"))) << "a pod with two families";
-  ASSERT_TRUE(book.Event(Event("MODIFIED", Slice("s4", "2", Pod("10.0.0.1", ends, "x")))).ok());
+  ASSERT_TRUE(book.Event(SliceEvent("MODIFIED", Slice("s4", "2", Pod("10.0.0.1", ends, "x")))).ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("[fd00::1]:7000")));
 }
 

@@ -6,16 +6,16 @@
 namespace baton::router {
 namespace {
 
-struct Read {
+struct ReadGrammar {
   GrammarKind kind;
   std::string text, field;
-  bool operator==(const Read&) const = default;
+  bool operator==(const ReadGrammar&) const = default;
 };
-void PrintTo(const Read& read, std::ostream* out) {
+void PrintTo(const ReadGrammar& read, std::ostream* out) {
   *out << static_cast<int>(read.kind) << " " << read.text << " of " << read.field;
 }
 
-Read GrammarOf(const std::string& more) {
+ReadGrammar GrammarOf(const std::string& more) {
   const CompletionRequest chat = Chat(With(more)), text = Text(TextWith(more));
   const auto& grammar = chat.input.sampling.grammar;
   if (!grammar || !text.input.sampling.grammar) return {};
@@ -48,7 +48,8 @@ TEST(JsonGrammar, EveryFieldIsTheGrammarThatItMeans) {
       {R"("guided_grammar":"start: /a/")", kLark, "start: /a/", "guided_grammar"},
       {R"("guided_json_object":true)", kJsonSchema, any, "guided_json_object"},
   };
-  for (const auto& [more, kind, text, field] : cases) EXPECT_EQ(GrammarOf(more), (Read{kind, text, field})) << more;
+  for (const auto& [more, kind, text, field] : cases)
+    EXPECT_EQ(GrammarOf(more), (ReadGrammar{kind, text, field})) << more;
 }
 
 TEST(JsonGrammar, WhatAsksForNothingIsNone) {

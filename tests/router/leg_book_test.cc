@@ -8,9 +8,9 @@
 namespace baton::router {
 namespace {
 
-class Heard final : public LegEvents {
+class HeardLegs final : public LegEvents {
  public:
-  explicit Heard(HandEventLoop& loop) : loop_(loop) {}
+  explicit HeardLegs(HandEventLoop& loop) : loop_(loop) {}
   EventLoop& loop() override { return loop_; }
   void OnNews(RelayNews&&) override { text += "news "; }
   void OnAnswer(const LegKey& key, LegAnswer answer) override {
@@ -43,7 +43,7 @@ class LegBookTest : public ::testing::Test {
   }
 
   HandEventLoop loop_;
-  const std::shared_ptr<Heard> heard_ = std::make_shared<Heard>(loop_);
+  const std::shared_ptr<HeardLegs> heard_ = std::make_shared<HeardLegs>(loop_);
   LegBook book_;
 };
 

@@ -22,7 +22,9 @@ constexpr const char* kChat =
     R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m",)";
 constexpr const char* kText = R"({"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"m",)";
 
-std::string Event(const char* head, const std::string& rest) { return "data: " + std::string(head) + rest + "\n\n"; }
+std::string DataEvent(const char* head, const std::string& rest) {
+  return "data: " + std::string(head) + rest + "\n\n";
+}
 
 ChoicePart Part(std::string text, std::vector<int32_t> ids = {}) {
   ChoicePart part;
@@ -31,7 +33,7 @@ ChoicePart Part(std::string text, std::vector<int32_t> ids = {}) {
   return part;
 }
 
-PositionLogprobs At(int32_t token, float logprob, std::vector<TokenLogprob> top = {}) {
+PositionLogprobs LogprobsAt(int32_t token, float logprob, std::vector<TokenLogprob> top = {}) {
   return {{token, logprob, 1}, std::move(top)};
 }
 
@@ -77,25 +79,25 @@ TEST(OpenAiJson, ChatChunks) {
   OpenAiJson json = Make(true);
   EXPECT_EQ(
       json.RoleChunk(0, {}),
-      Event(
+      DataEvent(
           kChat,
           R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"));
   EXPECT_EQ(
       json.TextChunk(Part("a\"\n\x01"), {OpenAiJson::Usage::kNull}),
-      Event(
+      DataEvent(
           kChat,
           R"("choices":[{"index":0,"delta":{"content":"a\"\n\u0001"},"logprobs":null,"finish_reason":null}],"usage":null})"));
   EXPECT_EQ(
       json.FinishChunk(1, {1, FinishReason::kLength}, {}),
-      Event(kChat,
-            R"("choices":[{"index":1,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"));
+      DataEvent(kChat,
+                R"("choices":[{"index":1,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"));
   EXPECT_EQ(
       json.UsageChunk({OpenAiJson::Usage::kGiven,
                        {3, 4, 1},
                        StageTimings{0, 1.5, 0, 0, 0.25, 2, 3, 0, 4, 0.5},
                        false,
                        {20, 50, 30, 3}}),
-      Event(
+      DataEvent(
           kChat,
           R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":1}},)"
           R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0,)"
@@ -118,8 +120,8 @@ TEST(OpenAiJson, AChunkOfTextAloneSaysWhatAnyChunkSays) {
             chat ? R"("delta":{"content":)" + text + R"(},"logprobs":null,"finish_reason":null}])"
                  : R"("text":)" + text + R"(,"logprobs":null,"finish_reason":null,"stop_reason":null}])";
         EXPECT_EQ(json.TextChunk(part, {usage}),
-                  Event(chat ? kChat : kText, R"("choices":[{"index":)" + std::to_string(index) + "," + choice +
-                                                  (usage == OpenAiJson::Usage::kNull ? R"(,"usage":null})" : "}")));
+                  DataEvent(chat ? kChat : kText, R"("choices":[{"index":)" + std::to_string(index) + "," + choice +
+                                                      (usage == OpenAiJson::Usage::kNull ? R"(,"usage":null})" : "}")));
       }
     }
   }
@@ -129,18 +131,19 @@ TEST(OpenAiJson, TextChunks) {
   OpenAiJson json = Make(false, true);
   EXPECT_EQ(
       json.TextChunk(Part("ab", {67, 68}), {}),
-      Event(
+      DataEvent(
           kText,
           R"("choices":[{"index":0,"text":"ab","logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[67,68]}]})"));
   EXPECT_EQ(
       json.FinishChunk(0, {0, FinishReason::kStop, std::nullopt, "END"}, {}),
-      Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"END"}]})"));
+      DataEvent(kText,
+                R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"END"}]})"));
   EXPECT_EQ(
       json.FinishChunk(0, {0, FinishReason::kStop, 7}, {}),
-      Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":7}]})"));
+      DataEvent(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":7}]})"));
   EXPECT_EQ(
       json.FinishChunk(0, {.reason = FinishReason::kStop, .nothing_allowed = true}, {}),
-      Event(
+      DataEvent(
           kText,
           R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"nothing_allowed"}]})"));
 }
@@ -148,10 +151,10 @@ TEST(OpenAiJson, TextChunks) {
 TEST(OpenAiJson, ChatLogprobs) {
   ChoicePart part = Part("a");
   part.wants_logprobs = true;
-  part.logprobs = {At(67, -0.1F, {{67, -0.1F, 1}, {288, -2.5F, 2}})};
+  part.logprobs = {LogprobsAt(67, -0.1F, {{67, -0.1F, 1}, {288, -2.5F, 2}})};
   EXPECT_EQ(
       Make(true).TextChunk(part, {}),
-      Event(
+      DataEvent(
           kChat,
           R"("choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-0.1,"bytes":[97],)"
           R"("top_logprobs":[{"token":"a","logprob":-0.1,"bytes":[97]},{"token":" the","logprob":-2.5,"bytes":[32,116,104,101]}]}],)"
@@ -162,10 +165,10 @@ TEST(OpenAiJson, TextLogprobsHaveOffsetsAndNullForTheFirstPromptToken) {
   ChoicePart part = Part("a the");
   part.wants_logprobs = true;
   part.text_offset = 10;
-  part.logprobs = {{{67, 0, 0}, {}}, At(288, -1, {{288, -1, 1}, {67, -2, 2}})};
+  part.logprobs = {{{67, 0, 0}, {}}, LogprobsAt(288, -1, {{288, -1, 1}, {67, -2, 2}})};
   EXPECT_EQ(
       Make(false).TextChunk(part, {}),
-      Event(
+      DataEvent(
           kText,
           R"("choices":[{"index":0,"text":"a the","logprobs":{"text_offset":[10,11],"token_logprobs":[null,-1.0],"tokens":["a"," the"],)"
           R"("top_logprobs":[null,{" the":-1.0,"a":-2.0}]},"finish_reason":null,"stop_reason":null}]})"));
@@ -176,7 +179,7 @@ TEST(OpenAiJson, TextLogprobsHaveOffsetsAndNullForTheFirstPromptToken) {
 TEST(OpenAiJson, LogprobsThatAreNoNumbersStayJson) {
   ChoicePart part = Part("a");
   part.wants_logprobs = true;
-  part.logprobs = {At(67, -std::numeric_limits<float>::infinity())};
+  part.logprobs = {LogprobsAt(67, -std::numeric_limits<float>::infinity())};
   EXPECT_NE(Make(true).TextChunk(part, {}).find("\"logprob\":-9999.0"), std::string::npos);
 }
 
@@ -193,7 +196,7 @@ TEST(OpenAiJson, WholeAnswers) {
       R"({"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"hello","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
       R"("system_fingerprint":"baton-x","usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}})");
-  whole.prompt_logprobs = {std::vector<PositionLogprobs>{At(67, -0.5F, {{67, -0.5F, 1}, {68, -1, 2}})}};
+  whole.prompt_logprobs = {std::vector<PositionLogprobs>{LogprobsAt(67, -0.5F, {{67, -0.5F, 1}, {68, -1, 2}})}};
   whole.seed = 9;
   EXPECT_EQ(
       Make(false).WholeAnswer(whole, tail),

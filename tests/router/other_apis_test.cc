@@ -23,7 +23,7 @@ constexpr Body kBodies[] = {
     {ParseOllamaGenerate, R"({"prompt":"Hi","raw":true,"options":{)", "}}"},
 };
 
-CompletionRequest Read(const Body& body, const std::string& fields) {
+CompletionRequest ReadBody(const Body& body, const std::string& fields) {
   auto parsed = body.parse(StrCat(body.before, fields, body.behind), kLimits);
   if (const auto* error = std::get_if<ApiError>(&parsed)) {
     ADD_FAILURE() << body.before << fields << ": " << error->message;
@@ -40,7 +40,7 @@ TEST(OtherApis, TakeEverySamplingFieldOfAChat) {
   const SamplingOptions want = Chat(With(kSampling)).input.sampling;
   for (const Body& body : kBodies) {
     SCOPED_TRACE(body.before);
-    const CompletionRequest r = Read(body, kSampling);
+    const CompletionRequest r = ReadBody(body, kSampling);
     EXPECT_THAT(r.unknown_fields, IsEmpty());
     int fields = 0, given = 0;
     VisitSampling([&](auto member, const SamplingField& field) {
@@ -59,7 +59,7 @@ TEST(OtherApis, TakeWhatElseSaysHowAnAnswerIsMade) {
       R"("priority":2,"cache_salt":"salt","prompt_cache_key":"session","guided_regex":"a+")";
   for (const Body& body : kBodies) {
     SCOPED_TRACE(body.before);
-    const CompletionRequest r = Read(body, fields);
+    const CompletionRequest r = ReadBody(body, fields);
     EXPECT_THAT(r.unknown_fields, IsEmpty());
     EXPECT_THAT(r.input.bad_words, ElementsAre("no"));
     EXPECT_THAT(r.input.stop, ElementsAre("s"));
@@ -78,7 +78,7 @@ TEST(OtherApis, MessagesMayAskForASchema) {
   const char* format = R"({"type":"json_schema","schema":{"type":"object"}})";
   for (const std::string& fields :
        {StrCat(R"("output_config":{"effort":"low","format":)", format, "}"), StrCat(R"("output_format":)", format)}) {
-    const CompletionRequest r = Read(kBodies[0], fields);
+    const CompletionRequest r = ReadBody(kBodies[0], fields);
     EXPECT_THAT(r.unknown_fields, IsEmpty());
     ASSERT_NE(r.input.sampling.grammar, nullptr) << fields;
     EXPECT_EQ(r.input.sampling.grammar->kind, GrammarKind::kJsonSchema);
@@ -87,8 +87,8 @@ TEST(OtherApis, MessagesMayAskForASchema) {
               fields.starts_with("\"output_config") ? "output_config.format.schema" : "output_format.schema");
   }
   const char* chats = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"}}})";
-  EXPECT_EQ(Read(kBodies[0], chats).input.grammar_field, "response_format.json_schema.schema");
-  EXPECT_EQ(Read(kBodies[0], R"("output_config":{"effort":"low"})").input.sampling.grammar, nullptr);
+  EXPECT_EQ(ReadBody(kBodies[0], chats).input.grammar_field, "response_format.json_schema.schema");
+  EXPECT_EQ(ReadBody(kBodies[0], R"("output_config":{"effort":"low"})").input.sampling.grammar, nullptr);
   const std::pair<const char*, const char*> wrong[] = {
       {R"("output_config":3)", "output_config"},
       {R"("output_config":{"format":{"type":"xml"}})", "output_config.format"},
@@ -103,7 +103,7 @@ TEST(OtherApis, MessagesMayAskForASchema) {
 
 TEST(OtherApis, WhatTheirAnswersHaveNoPlaceForIsNamed) {
   for (const Body& body : kBodies) {
-    const CompletionRequest r = Read(body, R"("n":2,"kv_hints":{})");
+    const CompletionRequest r = ReadBody(body, R"("n":2,"kv_hints":{})");
     const bool options = std::string_view(body.before).find("options") != std::string_view::npos;
     EXPECT_THAT(r.unknown_fields, options ? ElementsAre("options_n", "options_kv_hints") : ElementsAre("n", "kv_hints"))
         << body.before;

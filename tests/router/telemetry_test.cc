@@ -22,7 +22,7 @@ uint64_t Counting() {
 }
 uint64_t HalfWay() { return 0x0080000000000000ULL; }  // of the 56 bits that decide, the upper half begins here
 
-RequestTrace Pair() {
+RequestTrace PairTrace() {
   RequestTrace t{"r1", "toy", "stop"};
   t.traceparent = kCaller;
   t.prefill_worker = "prefill-0";
@@ -80,13 +80,13 @@ TEST(TraceParent, WhatTheStandardForbidsIsNone) {
 
 TEST(SpansOf, AHandedOverRequestShowsEachStageWhereItWas) {
   EXPECT_THAT(
-      Shape(SpansOf(Pair(), 1, Counting)),
+      Shape(SpansOf(PairTrace(), 1, Counting)),
       ElementsAre("llm_request 0 100", "router 0 3", "reserve 3 8", "prefill.queue 8 12", "prefill.compute 12 32",
                   "network 32 40", "kv.transfer 41 47", "decode.queue 47 48", "decode.generate 48 98"));
 }
 
 TEST(SpansOf, OneWorkersDecodeBeginsWithTheFirstToken) {
-  RequestTrace t = Pair();
+  RequestTrace t = PairTrace();
   t.prefill_worker.clear();
   t.attached = milliseconds(3);
   t.stages = {.prefill_ms = 30, .decode_ms = 60, .router_ms = 3, .network_ms = 7};
@@ -103,7 +103,7 @@ TEST(SpansOf, ARequestThatNobodyTookIsTheRoutersAlone) {
 }
 
 TEST(SpansOf, StagesAreBelowTheRequestAndThatBelowTheCaller) {
-  const std::vector<Span> spans = SpansOf(Pair(), 0, Counting);
+  const std::vector<Span> spans = SpansOf(PairTrace(), 0, Counting);
   ASSERT_GT(spans.size(), 1u) << "the caller keeps it, whatever the ratio";
   EXPECT_EQ(spans[0].parent_id, "b7ad6b7169203331");
   EXPECT_TRUE(spans[0].server);
@@ -116,13 +116,13 @@ TEST(SpansOf, StagesAreBelowTheRequestAndThatBelowTheCaller) {
 }
 
 TEST(SpansOf, ACallerThatKeepsNothingGetsNothing) {
-  RequestTrace t = Pair();
+  RequestTrace t = PairTrace();
   t.traceparent.back() = '0';
   EXPECT_TRUE(SpansOf(t, 1, Counting).empty());
 }
 
 TEST(SpansOf, WithoutACallerTheTraceIdDecides) {
-  RequestTrace t = Pair();
+  RequestTrace t = PairTrace();
   t.traceparent = "broken";
   EXPECT_TRUE(SpansOf(t, 0.5, HalfWay).empty());
   EXPECT_FALSE(SpansOf(t, 0.51, HalfWay).empty());

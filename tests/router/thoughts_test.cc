@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 /// Thoughts and text of an answer that comes in these pieces.
-std::string Seen(ThoughtStart start, const std::vector<std::string>& pieces) {
+std::string SeenThoughts(ThoughtStart start, const std::vector<std::string>& pieces) {
   ThoughtReader reader(start);
   std::string thoughts, text;
   const auto take = [&](const ThoughtReader::Piece& piece) {
@@ -51,8 +51,9 @@ TEST(ThoughtReader, SplitsTheSameHoweverTheTextIsCut) {
     const std::string whole = text;
     for (size_t first = 0; first <= whole.size(); ++first) {
       for (size_t second = first; second <= whole.size(); ++second) {
-        ASSERT_EQ(Seen(start, {whole.substr(0, first), whole.substr(first, second - first), whole.substr(second)}),
-                  seen)
+        ASSERT_EQ(
+            SeenThoughts(start, {whole.substr(0, first), whole.substr(first, second - first), whole.substr(second)}),
+            seen)
             << text << " " << first << " " << second;
       }
     }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kNonceBytes = sizeof(trust::Nonce);
 
-std::string Text(const trust::Nonce& nonce) { return {reinterpret_cast<const char*>(nonce.data()), nonce.size()}; }
+std::string NonceText(const trust::Nonce& nonce) { return {reinterpret_cast<const char*>(nonce.data()), nonce.size()}; }
 
 }  // namespace
 
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> RouterSessions::Answer(std::string_view call, std::s
         .IgnoreError();
     begun_.erase(oldest);
   }
-  std::string nonce = Text(greeting.nonce());
+  std::string nonce = NonceText(greeting.nonce());
   begun_.emplace(std::move(nonce), Begun{std::move(greeting), std::string(host), clock_.Now()});
   return answer;
 }

@@ -164,18 +164,6 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
   return absl::OkStatus();
 }
 
-// What it computes on, and its links to the other ranks.
-absl::Status Join(const WorkerConfig& config, const engine::RankLinks& links, LoadedModel& loaded) {
-  auto ops = MakeOps(config, 0);
-  BATON_RETURN_IF_ERROR(Agree(links.world, ops.status()));
-  loaded.ops = *std::move(ops);
-  auto joined = engine::DeviceLinks::Join(*loaded.ops, links);
-  BATON_RETURN_IF_ERROR(Agree(links.world, joined.status()));
-  loaded.links = *std::move(joined);
-  if (!loaded.links.about().empty()) LogInfo("worker: sums over GPUs {}", loaded.links.about());
-  return absl::OkStatus();
-}
-
 using TokenizerLoad = std::future<absl::StatusOr<std::unique_ptr<Tokenizer>>>;
 using CompilerLoad = std::future<absl::StatusOr<std::unique_ptr<GrammarCompiler>>>;
 
@@ -290,7 +278,8 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
-  BATON_RETURN_IF_ERROR(Join(config, links, loaded));
+  BATON_RETURN_IF_ERROR(JoinLinks(config, 0, links, loaded.ops, loaded.links));
+  if (!loaded.links.about().empty()) LogInfo("worker: sums over GPUs {}", loaded.links.about());
   const kernels::OpsTraits& traits = loaded.ops->traits();
   LogInfo("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
           DTypeName(traits.compute), DTypeName(traits.kv));

@@ -10,6 +10,7 @@
 #include "kvtransfer/layout_codec.h"
 #include "proto/protocol_codec.h"
 #include "worker/process/numerics_id.h"
+#include "worker/relay/grpc_status.h"
 #include "worker/relay/relay_stream.h"
 
 namespace baton::worker {
@@ -26,10 +27,6 @@ class Refused final : public Base {
 grpc::Status StillLoading(const StartUpProgress::View& view) {
   return {grpc::StatusCode::UNAVAILABLE,
           StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
-}
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
 // "10.0.0.7" of "ipv4:10.0.0.7:4000".

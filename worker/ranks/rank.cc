@@ -40,17 +40,6 @@ absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, Pa
   return absl::OkStatus();
 }
 
-// What it computes on, and its links to the others.
-absl::Status Join(const WorkerConfig& config, int rank, const engine::RankLinks& links, Parts& out) {
-  auto ops = MakeOps(config, rank);
-  BATON_RETURN_IF_ERROR(Agree(links.world, ops.status()));
-  out.ops = *std::move(ops);
-  auto joined = engine::DeviceLinks::Join(*out.ops, links);
-  BATON_RETURN_IF_ERROR(Agree(links.world, joined.status()));
-  out.links = *std::move(joined);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 engine::RankPlace PlaceOf(const WorkerConfig& config, int rank) {
@@ -134,6 +123,17 @@ absl::Status Agree(engine::Communicator* world, const absl::Status& mine) {
   return absl::OkStatus();
 }
 
+absl::Status JoinLinks(const WorkerConfig& config, int rank, const engine::RankLinks& links,
+                       std::unique_ptr<kernels::Ops>& ops, engine::DeviceLinks& joined) {
+  auto made = MakeOps(config, rank);
+  BATON_RETURN_IF_ERROR(Agree(links.world, made.status()));
+  ops = *std::move(made);
+  auto over = engine::DeviceLinks::Join(*ops, links);
+  BATON_RETURN_IF_ERROR(Agree(links.world, over.status()));
+  joined = *std::move(over);
+  return absl::OkStatus();
+}
+
 absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks) {
   if (world == nullptr) return absl::OkStatus();
   return world->Broadcast(0, std::as_writable_bytes(std::span(num_blocks)));
@@ -181,7 +181,7 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
   const engine::RankPlace place = PlaceOf(config, rank);
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   Parts parts;
-  BATON_RETURN_IF_ERROR(Join(config, rank, links, parts));
+  BATON_RETURN_IF_ERROR(JoinLinks(config, rank, links, parts.ops, parts.links));
   BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, parts)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(parts.model->config().digest, parts.ops->traits())));
   BATON_RETURN_IF_ERROR(ShareDeviceMemory(links.world, *parts.ops).status());

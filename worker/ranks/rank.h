@@ -11,6 +11,7 @@
 #include "common/kv_mover.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/parallel/communicator.h"
+#include "engine/parallel/device_communicator.h"
 #include "engine/parallel/rank_place.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kvtransfer/kv_side.h"
@@ -62,6 +63,9 @@ absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitati
 
 /// Every rank says how a phase went: the error of the first that failed, on every rank. Rank 0 alone: its own.
 absl::Status Agree(engine::Communicator* world, const absl::Status& mine);
+/// What a rank computes on (`ops`), and its links to the others over it (`joined`): every rank has them, or none.
+absl::Status JoinLinks(const WorkerConfig& config, int rank, const engine::RankLinks& links,
+                       std::unique_ptr<kernels::Ops>& ops, engine::DeviceLinks& joined);
 /// Rank 0's block counts become everybody's; all 0: rank 0 could not plan.
 absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks);
 /// Every rank's, by rank; empty where the memory is the host's.

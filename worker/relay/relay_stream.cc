@@ -2,15 +2,11 @@
 
 #include <utility>
 
-#include "common/str_cat.h"
+#include "worker/relay/grpc_status.h"
 #include "worker/relay/write_queue.h"
 
 namespace baton::worker {
 namespace {
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(View(status.message()))};
-}
 
 class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
   class Sink final : public RelayWriter, public std::enable_shared_from_this<Sink> {

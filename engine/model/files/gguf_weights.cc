@@ -52,7 +52,7 @@ class GgufWeights : public WeightSource {
 };
 
 // The file's dimensions run the other way; trailing ones of 1 say nothing.
-std::vector<int64_t> ShapeOf(const GgufTensor& tensor) {
+std::vector<int64_t> RowMajorShape(const GgufTensor& tensor) {
   std::vector<int64_t> shape(tensor.dims.rbegin(), tensor.dims.rend());
   while (shape.size() > 1 && shape.front() == 1) shape.erase(shape.begin());
   return shape;
@@ -62,9 +62,10 @@ absl::Status GgufWeights::Check(const WeightRule& rule) const {
   const std::string name = GgufName(rule);
   const GgufTensor* tensor = file_->FindTensor(name);
   if (tensor == nullptr) return absl::NotFoundError(StrCat("tensor ", name, " is missing"));
-  if (ShapeOf(*tensor) != rule.shape) {
-    return absl::InvalidArgumentError(StrCat(file_->name(), ": ", name, " has shape ", ShapeText(ShapeOf(*tensor)),
-                                             ", the metadata asks for ", ShapeText(rule.shape)));
+  if (RowMajorShape(*tensor) != rule.shape) {
+    return absl::InvalidArgumentError(StrCat(file_->name(), ": ", name, " has shape ",
+                                             ShapeText(RowMajorShape(*tensor)), ", the metadata asks for ",
+                                             ShapeText(rule.shape)));
   }
   const GgmlBlock block = GgmlBlockOf(tensor->type);
   if (!CanDequantize(tensor->type)) {

@@ -20,7 +20,7 @@ struct ScaleName {
   std::string_view name;
   bool keys, values;
 };
-constexpr ScaleName kNames[] = {
+constexpr ScaleName kScaleNames[] = {
     {"self_attn.k_scale", true, false},
     {"self_attn.v_scale", false, true},
     {"self_attn.attn.k_scale", true, false},
@@ -100,8 +100,8 @@ absl::StatusOr<KvScales> FindKvScales(const absl::flat_hash_map<std::string, Ten
     const auto at = LayerOf(name, layers, num_layers);
     if (!at) continue;
     const std::string where = Printable(name);
-    const auto known = std::ranges::find(kNames, at->second, &ScaleName::name);
-    if (known == std::end(kNames))
+    const auto known = std::ranges::find(kScaleNames, at->second, &ScaleName::name);
+    if (known == std::end(kScaleNames))
       return absl::InvalidArgumentError(StrCat(where, " is a scale of KV under a name that is not known"));
     BATON_ASSIGN_OR_RETURN(const float scale, ScaleIn(place, where));
     const auto layer = static_cast<size_t>(at->first);

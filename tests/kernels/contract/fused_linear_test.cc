@@ -29,7 +29,7 @@ QuantizedWeight DrawFloat8(int n, int k, int group, std::mt19937& rng) {
   return w;
 }
 
-QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
+QuantizedWeight DrawBits(int bits, int n, int k, int group, std::mt19937& rng) {
   QuantizedWeight w{bits, n, k, group, {}, {}, {}};
   for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % (1u << bits)));
   for (int i = 0; i < n * (k / group); ++i) {
@@ -41,7 +41,7 @@ QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
 
 /// For an x of k columns: their codes shuffled, and a group of inputs for none among them.
 QuantizedWeight DrawOrdered(int bits, int n, int k, int group, std::mt19937& rng) {
-  QuantizedWeight w = Draw(bits, n, k + group, group, rng);
+  QuantizedWeight w = DrawBits(bits, n, k + group, group, rng);
   w.x_columns = k;
   for (int i = 0; i < w.k; ++i) w.inputs.push_back(i < k ? i : -1);
   std::shuffle(w.inputs.begin(), w.inputs.end(), rng);
@@ -54,7 +54,7 @@ class FusedLinearContract : public testing::TestWithParam<Backend> {
     auto packed = [&] {
       if (f.ordered) return ops_->PackQuantized(DrawOrdered(f.bits, n, k, f.group, rng_), bias);
       if (f.kind == CodeKind::kE4m3) return ops_->PackQuantized(DrawFloat8(n, k, f.group, rng_), bias);
-      if (f.bits != 16) return ops_->PackQuantized(Draw(f.bits, n, k, f.group, rng_), bias);
+      if (f.bits != 16) return ops_->PackQuantized(DrawBits(f.bits, n, k, f.group, rng_), bias);
       HostTensor w(DType::kBF16, n, k);
       w.Fill(rng_, 0.3f);
       return ops_->Pack(w.view(), bias);
@@ -83,7 +83,7 @@ class FusedLinearContract : public testing::TestWithParam<Backend> {
 TEST(QuantizedWeight, IsRoundedOnceToBf16) {
   std::mt19937 rng(1);
   for (const Format& f : {Format{4, 32}, {8, 64}, {4, 192}}) {
-    const QuantizedWeight w = Draw(f.bits, 5, 192, f.group, rng);
+    const QuantizedWeight w = DrawBits(f.bits, 5, 192, f.group, rng);
     const std::vector<uint16_t> rows = DequantizedBf16(w);
     for (size_t i = 0; i < rows.size(); ++i) {
       const size_t g = i / 192 * static_cast<size_t>(192 / f.group) + i % 192 / static_cast<size_t>(f.group);
@@ -100,7 +100,8 @@ TEST_P(FusedLinearContract, AQuantizedWeightHasTheBitsOfItsDequantizedOne) {
   } const shapes[] = {{4, 40, 128, 32}, {8, 33, 192, 64},        {4, 70, 256, 128},      {8, 17, 72, 72},
                       {4, 1, 64, 64},   {8, 40, 256, 128, true}, {8, 21, 200, 200, true}};
   for (const auto& s : shapes) {
-    const QuantizedWeight w = s.float8 ? DrawFloat8(s.n, s.k, s.group, rng_) : Draw(s.bits, s.n, s.k, s.group, rng_);
+    const QuantizedWeight w =
+        s.float8 ? DrawFloat8(s.n, s.k, s.group, rng_) : DrawBits(s.bits, s.n, s.k, s.group, rng_);
     const SharedVector<float> bias = Floats(s.n);
     auto packed = *ops_->PackQuantized(w, bias.data());
     EXPECT_EQ(packed->out_features(), s.n);
@@ -156,7 +157,7 @@ TEST(QuantizedLinear, OfManyRowsOnAGpuHasTheBitsOfFewInWhateverParts) {
   for (float& b : bias) b = std::normal_distribution<float>()(rng);
   HostTensor x(DType::kBF16, kRows, kK);
   x.Fill(rng);
-  for (const QuantizedWeight& w : {Draw(4, kN, kK, kK, rng), DrawFloat8(kN, kK, kK, rng)}) {
+  for (const QuantizedWeight& w : {DrawBits(4, kN, kK, kK, rng), DrawFloat8(kN, kK, kK, rng)}) {
     std::vector<uint16_t> rows = DequantizedBf16(w);
     for (const bool deterministic : {true, false}) {
       auto roomy = *MakeCudaOps({.deterministic = deterministic}),

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = InputRounding::Kind;
 
-QuantizedWeight Draw(int n, int k, int group, InputRounding rounding, std::mt19937& rng) {
+QuantizedWeight DrawRounded(int n, int k, int group, InputRounding rounding, std::mt19937& rng) {
   QuantizedWeight w{8, n, k, group, {}, {}, {}, CodeKind::kE4m3};
   w.rounding = rounding;
   for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % 127 + rng() % 2 * 128));
@@ -60,7 +60,7 @@ class RoundedLinearContract : public testing::TestWithParam<Backend> {
 
 TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
   for (const Layer& l : kLayers) {
-    const QuantizedWeight w = Draw(l.n, l.k, l.group, l.rounding, rng_);
+    const QuantizedWeight w = DrawRounded(l.n, l.k, l.group, l.rounding, rng_);
     const std::vector<float> values = DequantizedF32(w);
     const SharedVector<float> bias = Floats(l.n);
     auto packed = Packed(w, bias.data());
@@ -102,7 +102,7 @@ TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
 
 TEST_P(RoundedLinearContract, ARowHasItsBitsInEveryBatch) {
   for (const Layer& l : kLayers) {
-    auto w = Packed(Draw(l.n, l.k, l.group, l.rounding, rng_), nullptr);
+    auto w = Packed(DrawRounded(l.n, l.k, l.group, l.rounding, rng_), nullptr);
     HostTensor one(compute_, 1, l.k), alone(DType::kF32, 1, l.n);
     one.Fill(rng_);
     ops_->Linear(one.view(), *w, alone.view());
@@ -121,8 +121,8 @@ TEST_P(RoundedLinearContract, ARowHasItsBitsInEveryBatch) {
 
 TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
   const int n = 32, k = 256;
-  auto gate_up = Packed(Draw(2 * n, k, 128, {Kind::kByToken, 0.0f}, rng_), nullptr),
-       down = Packed(Draw(k, n, n, {Kind::kByToken, 0.0f}, rng_), nullptr);
+  auto gate_up = Packed(DrawRounded(2 * n, k, 128, {Kind::kByToken, 0.0f}, rng_), nullptr),
+       down = Packed(DrawRounded(k, n, n, {Kind::kByToken, 0.0f}, rng_), nullptr);
   const SharedVector<float> norm = Floats(k);
   for (const int m : {1, 5, 20}) {
     HostTensor x(DType::kF32, m, k), normed(compute_, m, k), both(compute_, m, 2 * n), gated(compute_, m, n),
