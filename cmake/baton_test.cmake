@@ -1,5 +1,4 @@
-# baton_test(name SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s] [APART]): one GoogleTest binary, one ctest
-# entry. APART: its sources have helpers of the same names, and each is compiled by itself.
+# baton_test(name SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
 # The sources live in tests/<folder>/, mirroring the tree.
 if(BATON_BUILD_TESTS)
   enable_testing()
@@ -27,11 +26,8 @@ function(baton_test name)
   if(NOT BATON_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "APART" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  if(arg_APART)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
   baton_warnings(${name})
   # A third less to wait for than -O2; what tests run hard is in libraries.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)

@@ -18,10 +18,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr uint64_t kSlotBytes = 65536;
-const LaneKey kLane{9, 1, 0};
+constexpr uint64_t kMemorySlotBytes = 65536;
+const LaneKey kMemoryLane{9, 1, 0};
 
-class Told final : public LandingEvents {
+class MemoryTold final : public LandingEvents {
  public:
   void OnHello(WriterId w, LaneHello) override { writer = w; }
   void OnLane(WriterId, ToDecode) override { ++lanes; }
@@ -33,14 +33,14 @@ class Told final : public LandingEvents {
 };
 
 /// A prefill worker's end, on shared memory.
-class Writer final : public TransportEvents {
+class MemoryWriter final : public TransportEvents {
  public:
-  Writer(worker::HandLoop& loop, const std::string& address) : loop_(loop) {
+  MemoryWriter(worker::HandLoop& loop, const std::string& address) : loop_(loop) {
     transport_ = ShmTransport::Create({}, *this).value();
     loop.Watch(transport_.get());
     peer_ = transport_->Connect(address).value();
   }
-  ~Writer() override { loop_.Unwatch(transport_.get()); }
+  ~MemoryWriter() override { loop_.Unwatch(transport_.get()); }
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber, std::string_view) override {}
   void OnLost(PeerNumber, const absl::Status&) override { lost = true; }
@@ -62,11 +62,11 @@ class Writer final : public TransportEvents {
   PeerNumber peer_ = 0;
 };
 
-class World {
+class MemoryWorld {
  public:
-  World() {
+  MemoryWorld() {
     worker::WorkerConfig config;
-    config.transport = "shm", config.landing_slots = 4, config.landing_slot_bytes = kSlotBytes;
+    config.transport = "shm", config.landing_slots = 4, config.landing_slot_bytes = kMemorySlotBytes;
     landing = Landing::Create(config, worker::PoolOf(h.memory()), "d1", clock, loop, told).value();
   }
   std::vector<std::string> Addresses() const { return LandingAddresses::Parse(landing->address()).value().addresses; }
@@ -75,8 +75,8 @@ class World {
     for (const std::string& address : Addresses()) kinds.push_back(KindOf(address));
     return kinds;
   }
-  std::unique_ptr<Writer> Dial(WriterId& id) {
-    auto writer = std::make_unique<Writer>(loop, Addresses().at(0));
+  std::unique_ptr<MemoryWriter> Dial(WriterId& id) {
+    auto writer = std::make_unique<MemoryWriter>(loop, Addresses().at(0));
     writer->Say(LaneHello{.incarnation = "p", .side = worker::SideOf(h.memory().layout())});
     told.writer = 0;
     Until([&] { return told.writer != 0; });
@@ -90,17 +90,17 @@ class World {
       ASSERT_LT(std::chrono::steady_clock::now(), end) << "took too long";
     }
   }
-  std::byte ByteOf(WriterId writer, uint32_t slot) const { return landing->SlotsOf(writer)[slot * kSlotBytes]; }
+  std::byte ByteOf(WriterId writer, uint32_t slot) const { return landing->SlotsOf(writer)[slot * kMemorySlotBytes]; }
 
   engine::SteppedEngine h{engine::SteppedEngineOptions{}};
   SteadyClock clock;
   worker::HandLoop loop;
-  Told told;
+  MemoryTold told;
   std::unique_ptr<Landing> landing;
 };
 
 TEST(LandingMemory, AReplacedOneIsWrittenByNobodyNew) {
-  World w;
+  MemoryWorld w;
   EXPECT_THAT(w.Kinds(), ElementsAre("shm", "tcp"));
   const std::string before = w.Addresses().at(0);
   WriterId frozen_id = 0, healthy_id = 0;
@@ -117,17 +117,17 @@ TEST(LandingMemory, AReplacedOneIsWrittenByNobodyNew) {
 }
 
 TEST(LandingMemory, ConnectionsToAReplacedOneGoOn) {
-  World w;
+  MemoryWorld w;
   WriterId id = 0;
   const auto writer = w.Dial(id);
   w.landing->Replace(w.landing->MemoryOf(id));
-  writer->Say(ToDecode(LaneDone{kLane, 1}));
+  writer->Say(ToDecode(LaneDone{kMemoryLane, 1}));
   w.Until([&] { return w.told.lanes == 1; });
   EXPECT_FALSE(writer->lost);
 }
 
 TEST(LandingMemory, AfterTwoReplacedOnesWritersGetTcpUntilOneIsDropped) {
-  World w;
+  MemoryWorld w;
   for (uint32_t memory : {0u, 2u, 3u}) {  // 1 is tcp's
     EXPECT_THAT(w.Kinds(), ElementsAre("shm", "tcp"));
     w.landing->Replace(memory);
@@ -144,7 +144,7 @@ TEST(LandingMemory, ADroppedOneGoesWithItsConnections) {
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
   };
-  World w;
+  MemoryWorld w;
   const auto files = open_files();
   WriterId id = 0;
   {
@@ -153,7 +153,7 @@ TEST(LandingMemory, ADroppedOneGoesWithItsConnections) {
     w.landing->Drop(0);
     w.landing->Drop(0);  // again
     w.Until([&] { return writer->lost; });
-    w.landing->Send(id, LaneBusy{kLane});  // to nobody
+    w.landing->Send(id, LaneBusy{kMemoryLane});  // to nobody
     w.landing->Cut(id);
     EXPECT_EQ(w.told.fenced, 1) << "nobody writes a memory that is gone";
     EXPECT_EQ(w.landing->FenceOf(id), FenceKind::kPeerExit);

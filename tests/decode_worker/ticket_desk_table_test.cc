@@ -16,8 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array kStates = {"none",    "Reserved", "Receiving", "Parked", "Ready",
-                                "Running", "Repair",   "Closing",   "Gone"};
+constexpr std::array kDeskStates = {"none",    "Reserved", "Receiving", "Parked", "Ready",
+                                    "Running", "Repair",   "Closing",   "Gone"};
 
 std::string StateName(const DeskWorld& w) {
   const decode::Ticket* ticket = w.desk.Find(1);
@@ -29,7 +29,7 @@ std::string StateName(const DeskWorld& w) {
 
 /// Receiving: segment 0 is being placed, slot 1 is granted and empty. Parked: so, and the router has attached. Repair,
 /// Closing: as Receiving, then the lane was closed / the ticket cancelled. Ready, Running: complete, not closed.
-void Enter(DeskWorld& w, const std::string& state) {
+void EnterDesk(DeskWorld& w, const std::string& state) {
   if (state == "none") return;
   w.Reserve();
   if (state == "Reserved") return;
@@ -46,7 +46,7 @@ void Enter(DeskWorld& w, const std::string& state) {
   if (state == "Closing") w.desk.Cancel({"r", 0});
 }
 
-using Apply = std::function<void(DeskWorld&)>;
+using ApplyToDesk = std::function<void(DeskWorld&)>;
 
 void SayCancel(DeskWorld& w) { w.log += w.desk.Cancel({"r", 0}) ? "Cancelled " : "Tombstone "; }
 
@@ -57,7 +57,7 @@ void OpenAs(DeskWorld& w, const std::function<void(LaneHello&)>& change) {
   w.Open(9);
 }
 
-using Event = std::pair<std::string, Apply>;
+using Event = std::pair<std::string, ApplyToDesk>;
 const Event kReservations[] = {
     {"Reserve", [](auto& w) { w.Reserve(); }},
     {"Reserve, its session is over",
@@ -170,10 +170,10 @@ std::vector<Event> Events() {
   return events;
 }
 
-std::string Outcome(const std::string& state, const Apply& apply) {
+std::string Outcome(const std::string& state, const ApplyToDesk& apply) {
   DeskWorld w;
   w.lease = seconds(5);
-  Enter(w, state);
+  EnterDesk(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
   const int32_t used = w.h.cache().pool(0).used_blocks();
@@ -205,7 +205,7 @@ bool Dies(const std::string& event, const std::string& state) {
 }
 
 // event | one cell per state
-constexpr const char* kTable = R"(
+constexpr const char* kDeskTable = R"(
 Reserve                      | →Reserved Ticket | Ticket | Ticket | Ticket | Ticket | Ticket | Ticket | Nack(CANCELLED) | Nack(CANCELLED)
 Reserve, its session is over | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLED)
 Reserve, draining            | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE)
@@ -255,8 +255,8 @@ Tick, long after | = | →none | →Closing GoneL Cut | →Closing GoneL Cut Err
 )";
 
 TEST(TicketDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(),
-                  [](const std::string& event, const std::string& state, const Apply& apply) {
+  ExpectEveryCell(kDeskTable, kDeskStates, Events(),
+                  [](const std::string& event, const std::string& state, const ApplyToDesk& apply) {
                     return Dies(event, state) ? "dies" : Outcome(state, apply);
                   });
 }

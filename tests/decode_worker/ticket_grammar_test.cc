@@ -37,7 +37,7 @@ struct Handed {
 };
 
 /// All of a handoff. The mask comes at the reservation, or `late` steps after the KV.
-Handed HandOver(int late) {
+Handed HandOverGrammar(int late) {
   engine::SteppedEngineOptions options = worker::RelayOptions();
   const std::shared_ptr<GrammarPool> pool = options.grammars = MakePool();
   DeskWorld w(FenceKind::kReceiverWrites, options);
@@ -62,11 +62,11 @@ Handed HandOver(int late) {
 
 // That windows of sliding-window layers change nothing here is among what the simulated cluster shows (tests/sim).
 TEST(TicketGrammar, NoTokenIsDrawnBeforeItsMaskHoweverLateAndTheTokensAreTheSame) {
-  const Handed in_time = HandOver(0);
+  const Handed in_time = HandOverGrammar(0);
   EXPECT_EQ(in_time.tokens.size(), 7u) << "the first was drawn elsewhere";
   for (const int32_t token : in_time.tokens) EXPECT_TRUE(token >= kZero && token <= kFour) << token;
   for (const int late : {1, 5}) {
-    const Handed handed = HandOver(late);
+    const Handed handed = HandOverGrammar(late);
     EXPECT_EQ(handed.steps_before_mask, 0);
     EXPECT_EQ(handed.tokens, in_time.tokens) << "late by " << late;
   }

@@ -15,10 +15,10 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kMemory = int64_t{1} << 30;
-constexpr Machine kMachine{.bytes_per_s = 1e10, .flops = 1e11, .link_bytes_per_s = 1e9, .handoff_ms = 1};
-constexpr Load kLoad{.isl = 500, .osl = 100, .ttft_ms = 1e6, .tpot_ms = 1e6};
+constexpr Machine kProposedMachine{.bytes_per_s = 1e10, .flops = 1e11, .link_bytes_per_s = 1e9, .handoff_ms = 1};
+constexpr Load kProposedLoad{.isl = 500, .osl = 100, .ttft_ms = 1e6, .tpot_ms = 1e6};
 
-worker::WorkerConfig Config() {
+worker::WorkerConfig TinyConfig() {
   worker::WorkerConfig config;
   config.model = "tests/data/tiny-llama";
   config.load_format = "dummy";
@@ -26,8 +26,8 @@ worker::WorkerConfig Config() {
   return config;
 }
 
-std::vector<Proposal> All(int devices, const worker::WorkerConfig& config = Config(), const Machine& machine = kMachine,
-                          const Load& load = kLoad) {
+std::vector<Proposal> All(int devices, const worker::WorkerConfig& config = TinyConfig(),
+                          const Machine& machine = kProposedMachine, const Load& load = kProposedLoad) {
   const auto out = Propose(config, devices, kMemory, machine, load);
   EXPECT_TRUE(out.ok()) << out.status();
   return out.value_or(std::vector<Proposal>());
@@ -56,11 +56,12 @@ TEST(Proposals, EveryCutOfTheDevicesIsThereTheFastestFirst) {
 }
 
 TEST(Proposals, TheSlowerSideSaysWhatALayoutServes) {
-  const worker::WorkerConfig config = Config();
-  const Roofline r = PlanRoofline(config, *PlanMemory(config, kMemory), kMachine, kLoad).value();
+  const worker::WorkerConfig config = TinyConfig();
+  const Roofline r = PlanRoofline(config, *PlanMemory(config, kMemory), kProposedMachine, kProposedLoad).value();
   double best = 0;
   for (int prefill = 1; prefill < 8; ++prefill) {
-    best = std::max(best, std::min(prefill * r.PrefillRequestsPerS(), (8 - prefill) * r.DecodeRequestsPerS(kLoad)));
+    best = std::max(best,
+                    std::min(prefill * r.PrefillRequestsPerS(), (8 - prefill) * r.DecodeRequestsPerS(kProposedLoad)));
   }
   const std::vector<Proposal> all = All(8);
   const auto split =
@@ -76,9 +77,9 @@ TEST(Proposals, TheSlowerSideSaysWhatALayoutServes) {
 }
 
 TEST(Proposals, RangesAreThoseOfTheMachineAndTheOrderIsJudgedAtTheirEnds) {
-  Machine unsure = kMachine;
+  Machine unsure = kProposedMachine;
   unsure.certainty = {.prefill = {1, 4}, .decode = {1, 2}, .link = {1, 2}};
-  const std::vector<Proposal> all = All(4, Config(), unsure);
+  const std::vector<Proposal> all = All(4, TinyConfig(), unsure);
   const Proposal& both = Of(all, "4 workers for both");
   EXPECT_NEAR(both.ttft_range.high, 4 * both.ttft_ms, 1e-9) << "TTFT is the prompt's alone";
   EXPECT_DOUBLE_EQ(both.ttft_range.low, both.ttft_ms);
@@ -96,9 +97,9 @@ TEST(Proposals, RangesAreThoseOfTheMachineAndTheOrderIsJudgedAtTheirEnds) {
 }
 
 TEST(Proposals, OfAGoalThatIsMissedBothNumbersAreSaid) {
-  Load load = kLoad;
+  Load load = kProposedLoad;
   load.ttft_ms = 1e-6;
-  for (const Proposal& p : All(2, Config(), kMachine, load)) {
+  for (const Proposal& p : All(2, TinyConfig(), kProposedMachine, load)) {
     EXPECT_THAT(p.why_not, HasSubstr("is above the goal of 0.00 ms")) << p.Name();
     EXPECT_THAT(p.why_not, HasSubstr("TTFT")) << p.Name();
   }
@@ -108,7 +109,7 @@ TEST(Proposals, WhatDoesNotFitOrIsNotThereSaysSo) {
   const std::vector<Proposal> odd = All(16);
   EXPECT_FALSE(Of(odd, "1 worker for both, tensor size 16").why_not.empty());
   EXPECT_TRUE(odd.front().why_not.empty());
-  worker::WorkerConfig gpu = Config();
+  worker::WorkerConfig gpu = TinyConfig();
   gpu.device = "cuda";
   gpu.dtype = "auto";
   const std::vector<Proposal> all = All(2, gpu);
@@ -116,13 +117,13 @@ TEST(Proposals, WhatDoesNotFitOrIsNotThereSaysSo) {
   EXPECT_EQ(pair.why_not, "") << "workers on GPUs hand KV over as well";
   EXPECT_GT(pair.requests_per_s, 0);
   EXPECT_EQ(Of(all, "1 worker for both, tensor size 2").why_not, "") << "a worker may have several GPUs";
-  Machine no_link = kMachine;
+  Machine no_link = kProposedMachine;
   no_link.link_bytes_per_s = 0;
-  EXPECT_THAT(Of(All(2, Config(), no_link), "1 prefill and 1 decode worker").why_not, HasSubstr("--link"));
-  worker::WorkerConfig nowhere = Config();
+  EXPECT_THAT(Of(All(2, TinyConfig(), no_link), "1 prefill and 1 decode worker").why_not, HasSubstr("--link"));
+  worker::WorkerConfig nowhere = TinyConfig();
   nowhere.model = "/nowhere/model";
-  EXPECT_EQ(Propose(nowhere, 2, kMemory, kMachine, kLoad).status().code(), absl::StatusCode::kNotFound);
-  const auto small = Propose(Config(), 2, 1 << 20, kMachine, kLoad);
+  EXPECT_EQ(Propose(nowhere, 2, kMemory, kProposedMachine, kProposedLoad).status().code(), absl::StatusCode::kNotFound);
+  const auto small = Propose(TinyConfig(), 2, 1 << 20, kProposedMachine, kProposedLoad);
   ASSERT_TRUE(small.ok());
   for (const Proposal& p : *small) EXPECT_THAT(p.why_not, HasSubstr("too many")) << p.Name();
 }

@@ -13,14 +13,14 @@ using ::testing::HasSubstr;
 constexpr double kLinear = 128 + 64 + 384;
 constexpr int64_t kKvToken = 2 * 2 * 4 * 2;  // layers · (K and V) · a head of 4 · bf16
 
-worker::WorkerConfig Config() {
+worker::WorkerConfig SmallConfig() {
   worker::WorkerConfig config;
   config.max_num_seqs = 100;
   config.max_num_batched_tokens = 64;
   return config;
 }
 
-MemoryPlan Plan(int stages = 1, int window = 0) {
+MemoryPlan PlanOfStages(int stages = 1, int window = 0) {
   MemoryPlan plan;
   plan.model.hidden_size = 8;
   plan.model.intermediate_size = 16;
@@ -49,13 +49,13 @@ constexpr Machine kSlowMemory{.bytes_per_s = 1e6, .flops = 1e18}, kSlowCompute{.
 constexpr Load kLoad{.isl = 100, .osl = 20, .ttft_ms = 1e9, .tpot_ms = 1e9};
 
 Roofline Times(const MemoryPlan& plan, const Machine& machine, const Load& load = kLoad) {
-  const absl::StatusOr<Roofline> out = PlanRoofline(Config(), plan, machine, load);
+  const absl::StatusOr<Roofline> out = PlanRoofline(SmallConfig(), plan, machine, load);
   EXPECT_TRUE(out.ok()) << out.status();
   return out.value_or(Roofline());
 }
 
 TEST(Roofline, MemoryIsReadOnceAChunkAndOnceAStep) {
-  const Roofline r = Times(Plan(), kSlowMemory);
+  const Roofline r = Times(PlanOfStages(), kSlowMemory);
   // Chunks of 64 and 36 tokens: weights twice, the head once, the KV of 64 and of 100 tokens.
   EXPECT_DOUBLE_EQ(r.prefill_ms, 2 * 1.0 + 0.16 + (64 + 100) * kKvToken / 1e3);
   EXPECT_EQ(r.prefill_limit, Limit::kMemory);
@@ -68,7 +68,7 @@ TEST(Roofline, MemoryIsReadOnceAChunkAndOnceAStep) {
 }
 
 TEST(Roofline, MultiplicationsOfLayersAttentionAndHead) {
-  const Roofline r = Times(Plan(), kSlowCompute);
+  const Roofline r = Times(PlanOfStages(), kSlowCompute);
   const double attention = 2 * 4 * 8 * (100 * 101 / 2);  // layers · 4 · width · pairs
   EXPECT_NEAR(r.prefill_ms, (100 * 2 * 2 * kLinear + attention + 2 * 8 * 10) / 1e6, 1e-9);
   EXPECT_EQ(r.prefill_limit, Limit::kCompute);
@@ -77,21 +77,21 @@ TEST(Roofline, MultiplicationsOfLayersAttentionAndHead) {
 }
 
 TEST(Roofline, AWindowBoundsWhatIsSeenReadAndSent) {
-  const Roofline r = Times(Plan(1, 16), kSlowCompute);
+  const Roofline r = Times(PlanOfStages(1, 16), kSlowCompute);
   const double pairs = 16 * 17 / 2 + 84 * 16;
   EXPECT_NEAR(r.prefill_ms, (100 * 2 * 2 * kLinear + 2 * 4 * 8 * pairs + 2 * 8 * 10) / 1e6, 1e-9);
   EXPECT_EQ(r.transfer_bytes, 16 * kKvToken);
-  EXPECT_DOUBLE_EQ(Times(Plan(1, 16), kSlowMemory).decode_ms, 1.16 + 33 * 17 * kKvToken / 1e3);
+  EXPECT_DOUBLE_EQ(Times(PlanOfStages(1, 16), kSlowMemory).decode_ms, 1.16 + 33 * 17 * kKvToken / 1e3);
 }
 
 TEST(Roofline, StagesFollowOneAnother) {
-  EXPECT_DOUBLE_EQ(Times(Plan(2), kSlowMemory).decode_ms, Times(Plan(1), kSlowMemory).decode_ms);
+  EXPECT_DOUBLE_EQ(Times(PlanOfStages(2), kSlowMemory).decode_ms, Times(PlanOfStages(1), kSlowMemory).decode_ms);
 }
 
 TEST(Roofline, ACachedPrefixIsNotComputedAndDoesNotTravel) {
   Load load = kLoad;
   load.prefix = 60;
-  const Roofline r = Times(Plan(), kSlowMemory, load);
+  const Roofline r = Times(PlanOfStages(), kSlowMemory, load);
   EXPECT_DOUBLE_EQ(r.prefill_ms, 1.16 + 100 * kKvToken / 1e3);
   EXPECT_EQ(r.transfer_bytes, 40 * kKvToken);
 }
@@ -99,40 +99,41 @@ TEST(Roofline, ACachedPrefixIsNotComputedAndDoesNotTravel) {
 TEST(Roofline, TheGoalForTpotBoundsTheBatch) {
   Load load = kLoad;
   load.tpot_ms = 1.16 + 10.5 * 111 * kKvToken / 1e3;
-  const Roofline r = Times(Plan(), kSlowMemory, load);
+  const Roofline r = Times(PlanOfStages(), kSlowMemory, load);
   EXPECT_EQ(r.batch, 10);
   EXPECT_EQ(r.batch_limit, BatchLimit::kTpot);
   EXPECT_TRUE(r.meets_tpot);
   load.tpot_ms = 1;
   load.ttft_ms = 1;
-  const Roofline missed = Times(Plan(), kSlowMemory, load);
+  const Roofline missed = Times(PlanOfStages(), kSlowMemory, load);
   EXPECT_EQ(missed.batch, 1);
   EXPECT_FALSE(missed.meets_tpot);
   EXPECT_FALSE(missed.meets_ttft);
-  worker::WorkerConfig few = Config();
+  worker::WorkerConfig few = SmallConfig();
   few.max_num_seqs = 4;
-  EXPECT_EQ(PlanRoofline(few, Plan(), kSlowMemory, kLoad)->batch_limit, BatchLimit::kMaxNumSeqs);
+  EXPECT_EQ(PlanRoofline(few, PlanOfStages(), kSlowMemory, kLoad)->batch_limit, BatchLimit::kMaxNumSeqs);
 }
 
 TEST(Roofline, DecodeWorkersThatKeepUpWithOnePrefillWorker) {
-  const Roofline r = Times(Plan(), kSlowMemory);
+  const Roofline r = Times(PlanOfStages(), kSlowMemory);
   const double prompts_per_s = 1e3 / r.prefill_ms, answers_per_s = r.decode_tokens_per_s / 20;
   EXPECT_DOUBLE_EQ(r.decode_per_prefill, prompts_per_s / answers_per_s);
 }
 
 TEST(Roofline, AHandoffGainsFromItsBreakEvenOn) {
   Machine machine = kSlowMemory;
-  EXPECT_EQ(Advice(Times(Plan(), machine), machine, kLoad), "") << "no link, no advice";
+  EXPECT_EQ(Advice(Times(PlanOfStages(), machine), machine, kLoad), "") << "no link, no advice";
   machine.link_bytes_per_s = 100 * kKvToken * 1e3;  // the prompt's KV in 1 ms
   machine.handoff_ms = 0.5;
-  const Roofline r = Times(Plan(), machine);
+  const Roofline r = Times(PlanOfStages(), machine);
   EXPECT_DOUBLE_EQ(r.transfer_ms.value(), 1.5);
   EXPECT_DOUBLE_EQ(r.break_even_tokens.value(), 0.5 / ((r.prefill_ms - 1) / 100));
   EXPECT_TRUE(Advice(r, machine, kLoad).starts_with("disaggregate"));
   machine.handoff_ms = 50;
-  EXPECT_THAT(Advice(Times(Plan(), machine), machine, kLoad), HasSubstr("do not disaggregate: prompts have 100"));
+  EXPECT_THAT(Advice(Times(PlanOfStages(), machine), machine, kLoad),
+              HasSubstr("do not disaggregate: prompts have 100"));
   machine.link_bytes_per_s = 100 * kKvToken;  // a second
-  const Roofline slow = Times(Plan(), machine);
+  const Roofline slow = Times(PlanOfStages(), machine);
   EXPECT_FALSE(slow.break_even_tokens.has_value());
   EXPECT_THAT(Advice(slow, machine, kLoad), HasSubstr("do not disaggregate: at"));
 }
@@ -140,17 +141,19 @@ TEST(Roofline, AHandoffGainsFromItsBreakEvenOn) {
 TEST(Roofline, LengthsThatCannotBeAreRefusedWithBothNumbers) {
   Load load = kLoad;
   load.isl = 990;
-  EXPECT_THAT(PlanRoofline(Config(), Plan(), kSlowMemory, load).status().message(), HasSubstr("1010 tokens"));
+  EXPECT_THAT(PlanRoofline(SmallConfig(), PlanOfStages(), kSlowMemory, load).status().message(),
+              HasSubstr("1010 tokens"));
   load.isl = 980;
-  EXPECT_TRUE(PlanRoofline(Config(), Plan(), kSlowMemory, load).ok());
+  EXPECT_TRUE(PlanRoofline(SmallConfig(), PlanOfStages(), kSlowMemory, load).ok());
   load.prefix = 980;
-  EXPECT_THAT(PlanRoofline(Config(), Plan(), kSlowMemory, load).status().message(), HasSubstr("--prefix 980"));
+  EXPECT_THAT(PlanRoofline(SmallConfig(), PlanOfStages(), kSlowMemory, load).status().message(),
+              HasSubstr("--prefix 980"));
 }
 
 TEST(Roofline, EveryNumberHasTheRangeOfWhatItFollowsFrom) {
   Machine unsure{.bytes_per_s = 1e6, .flops = 1e18, .link_bytes_per_s = 1e6, .handoff_ms = 1};
   unsure.certainty = {.prefill = {1, 3}, .decode = {0.5, 2}, .link = {1, 1.5}};
-  const auto corners = PlanCorners(Config(), Plan(), unsure, kLoad);
+  const auto corners = PlanCorners(SmallConfig(), PlanOfStages(), unsure, kLoad);
   ASSERT_TRUE(corners.ok()) << corners.status();
   ASSERT_EQ(corners->size(), 9u) << "as planned, and both ends of three ranges";
   const Roofline& planned = corners->front();

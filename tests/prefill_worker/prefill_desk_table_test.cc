@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array kStates = {"none", "Queued", "Opening", "Open", "Done", "Flushing", "Closing", "Over"};
+constexpr std::array kDeskStates = {"none", "Queued", "Opening", "Open", "Done", "Flushing", "Closing", "Over"};
 
 std::string StateName(const DeskWorld& w) {
   const prefill::PushJob* job = w.desk.Pushed(w.key);
@@ -25,7 +25,7 @@ std::string StateName(const DeskWorld& w) {
 
 /// Opening: the first chunk is computed, the lane asked for. Open: bound, segment 0 written. Done: computed to the end,
 /// answered, segment 1 written too. Flushing, Closing, Over: after Verified.
-void Enter(DeskWorld& w, const std::string& state) {
+void EnterDesk(DeskWorld& w, const std::string& state) {
   if (state == "none") return;
   w.Begin();
   if (state == "Queued") return;
@@ -41,7 +41,7 @@ void Enter(DeskWorld& w, const std::string& state) {
   if (state == "Over") w.Hear(LaneClosedAck{w.lane});
 }
 
-using Apply = std::function<void(DeskWorld&)>;
+using ApplyToDesk = std::function<void(DeskWorld&)>;
 
 /// As the engine would tell of the leg's request.
 void EndRequest(DeskWorld& w, engine::FinishReason reason, const absl::Status& error) {
@@ -51,8 +51,8 @@ void EndRequest(DeskWorld& w, engine::FinishReason reason, const absl::Status& e
   w.desk.OnOutputs({output});
 }
 
-const std::vector<std::pair<std::string, Apply>>& Events() {
-  static const std::vector<std::pair<std::string, Apply>> events = {
+const std::vector<std::pair<std::string, ApplyToDesk>>& Events() {
+  static const std::vector<std::pair<std::string, ApplyToDesk>> events = {
       {"Begin", [](auto& w) { w.Begin(); }},
       {"Begin, draining", [](auto& w) { w.desk.Drain(), w.Begin(); }},
       {"Begin, all cached there",
@@ -121,10 +121,10 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
   return events;
 }
 
-std::string Outcome(const std::string& state, const Apply& apply) {
+std::string DeskOutcome(const std::string& state, const ApplyToDesk& apply) {
   DeskWorld w;
   w.lease = milliseconds(4500);
-  Enter(w, state);
+  EnterDesk(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
   const int32_t used = w.used();
@@ -139,7 +139,7 @@ std::string Outcome(const std::string& state, const Apply& apply) {
 }
 
 // event | one cell per state
-constexpr const char* kTable = R"(
+constexpr const char* kDeskTable = R"(
 Begin                        | →Queued | = | = | = | Answer(OK) | Answer(OK) | Answer(OK) | Answer(OK)
 Begin, draining              | Answer(UNAVAILABLE) | = | = | = | Answer(OK) | Answer(OK) | Answer(OK) | Answer(OK)
 Begin, all cached there      | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT)
@@ -175,8 +175,9 @@ Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Ope
 )";
 
 TEST(PrefillDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(),
-                  [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+  ExpectEveryCell(
+      kDeskTable, kDeskStates, Events(),
+      [](const auto&, const std::string& state, const ApplyToDesk& apply) { return DeskOutcome(state, apply); });
 }
 
 }  // namespace

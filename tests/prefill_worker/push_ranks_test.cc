@@ -6,7 +6,7 @@
 namespace baton::prefill {
 namespace {
 
-const JobKey kKey{"request", 0, 1};
+const JobKey kRanksKey{"request", 0, 1};
 constexpr PeerId kLeft = 3, kRight = 4;
 constexpr LaneKey LaneOf(uint32_t lane) { return {9, 1, lane}; }
 
@@ -14,7 +14,7 @@ constexpr LaneKey LaneOf(uint32_t lane) { return {9, 1, lane}; }
 struct TwoWays {
   TwoWays() {
     Do(Tick{});
-    Prefill order{kKey, kLeft, 9, {}, 42, {{60}, {60}}, std::chrono::seconds(10)};
+    Prefill order{kRanksKey, kLeft, 9, {}, 42, {{60}, {60}}, std::chrono::seconds(10)};
     order.slot_bytes = 100;
     order.lane_peers = {kLeft, kRight};
     Do(order);
@@ -23,12 +23,12 @@ struct TwoWays {
   /// A peer's answers, until its lane is over.
   void Finish(PeerId peer, uint32_t lane) {
     Do(FromDecode{peer, LaneBound{LaneOf(lane), {{5, 1}}}});
-    Do(Computed{kKey, lane, {0}}), Do(Written{peer, LaneOf(lane), {5, 1}, {}});
+    Do(Computed{kRanksKey, lane, {0}}), Do(Written{peer, LaneOf(lane), {5, 1}, {}});
     Do(FromDecode{peer, LaneVerified{LaneOf(lane)}});
     Do(Drained{peer, LaneOf(lane)}), Do(Flushed{peer, LaneOf(lane), true});
     Do(FromDecode{peer, LaneClosedAck{LaneOf(lane)}});
   }
-  LanePhase phase(uint32_t lane) const { return push.Find(kKey)->lanes[lane].phase; }
+  LanePhase phase(uint32_t lane) const { return push.Find(kRanksKey)->lanes[lane].phase; }
   template <class T>
   std::vector<T> Found() const {
     std::vector<T> found;
@@ -63,11 +63,11 @@ TEST(PushToRanks, TheSourceStaysUntilEveryLaneIsFlushed) {
   TwoWays d;
   d.Finish(kLeft, 0);
   d.Do(FromDecode{kRight, LaneBound{LaneOf(1), {{5, 1}}}});
-  d.Do(ComputeEnded{kKey, {}});
+  d.Do(ComputeEnded{kRanksKey, {}});
   EXPECT_TRUE(d.Found<ReleaseSource>().empty());
-  EXPECT_FALSE(d.push.Find(kKey)->Over());
+  EXPECT_FALSE(d.push.Find(kRanksKey)->Over());
   d.Finish(kRight, 1);
-  EXPECT_TRUE(d.push.Find(kKey)->Over());
+  EXPECT_TRUE(d.push.Find(kRanksKey)->Over());
 }
 
 TEST(PushToRanks, APeerThatIsLostEndsTheJobAndClosesTheOthersLanes) {

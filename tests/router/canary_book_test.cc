@@ -11,15 +11,15 @@
 namespace baton::router {
 namespace {
 
-using Member = CanaryBook::Member;
-constexpr TimePoint kStart{};
+using CanaryMember = CanaryBook::Member;
+constexpr TimePoint kCanaryStart{};
 
-Member Worker(int32_t slot, WorkerRole role, std::string incarnation = "") {
+CanaryMember Worker(int32_t slot, WorkerRole role, std::string incarnation = "") {
   return {slot, role, StrCat(WorkerRoleName(role), "@", slot),
           incarnation.empty() ? StrCat("life-", slot) : incarnation, "numerics"};
 }
-Member Prefill(int32_t slot) { return Worker(slot, WorkerRole::kPrefill); }
-Member Decode(int32_t slot) { return Worker(slot, WorkerRole::kDecode); }
+CanaryMember Prefill(int32_t slot) { return Worker(slot, WorkerRole::kPrefill); }
+CanaryMember Decode(int32_t slot) { return Worker(slot, WorkerRole::kDecode); }
 
 /// A book, and what it said last of each worker.
 struct Fixture {
@@ -36,11 +36,11 @@ struct Fixture {
       if (const auto* arm = std::get_if<ArmCanaries>(&action)) armed = arm->at;
     }
   }
-  void Serve(const std::vector<Member>& serving, TimePoint now = kStart) {
+  void Serve(const std::vector<CanaryMember>& serving, TimePoint now = kCanaryStart) {
     book.Serve(serving, now);
     Take();
   }
-  void Ended(const RunCanary& run, const absl::Status& status = absl::OkStatus(), TimePoint now = kStart) {
+  void Ended(const RunCanary& run, const absl::Status& status = absl::OkStatus(), TimePoint now = kCanaryStart) {
     book.Ended(run.number, status, now);
     Take();
   }
@@ -48,7 +48,7 @@ struct Fixture {
 
 TEST(CanaryBook, AWorkerOfRoleBothIsAskedAloneAndIsProvenOnce) {
   Fixture f;
-  const std::vector<Member> all = {Worker(3, WorkerRole::kBoth)};
+  const std::vector<CanaryMember> all = {Worker(3, WorkerRole::kBoth)};
   f.Serve(all);
   ASSERT_EQ(f.runs.size(), 1u);
   EXPECT_FALSE(f.runs[0].prefill);
@@ -75,7 +75,7 @@ TEST(CanaryBook, APairIsProvenByOneCanary) {
 
 TEST(CanaryBook, AThousandTakeOneEachAndOnlyAFewRunAtOnce) {
   Fixture f;
-  std::vector<Member> all;
+  std::vector<CanaryMember> all;
   for (int32_t i = 0; i < 1024; ++i) all.push_back(i % 2 == 0 ? Prefill(i) : Decode(i));
   f.Serve(all);
   size_t ended = 0, most = 0;
@@ -90,12 +90,12 @@ TEST(CanaryBook, AThousandTakeOneEachAndOnlyAFewRunAtOnce) {
   for (const RunCanary& run : f.runs) ++parts[*run.prefill], ++parts[run.decode];
   const auto busiest = std::ranges::max_element(parts, {}, [](const auto& part) { return part.second; });
   EXPECT_LE(busiest->second, 12) << "no worker is the other half of all others";
-  EXPECT_TRUE(std::ranges::all_of(all, [&](const Member& m) { return f.book.proven(m.slot); }));
+  EXPECT_TRUE(std::ranges::all_of(all, [&](const CanaryMember& m) { return f.book.proven(m.slot); }));
 }
 
 TEST(CanaryBook, ManyWithOnePartnerShareIt) {
   Fixture f;
-  std::vector<Member> all = {Prefill(0)};
+  std::vector<CanaryMember> all = {Prefill(0)};
   for (int32_t i = 1; i <= 20; ++i) all.push_back(Decode(i));
   f.Serve(all);
   std::set<int32_t> decodes;
@@ -127,7 +127,7 @@ TEST(CanaryBook, APrefillWorkerWaitsForOneThatDecodesWhichIsAskedAloneWithoutIt)
 
 TEST(CanaryBook, HalvesThatShareNoKvProtocolAreNotAskedTogether) {
   Fixture f;
-  Member newer = Prefill(0), old = Decode(1), both = Decode(2);
+  CanaryMember newer = Prefill(0), old = Decode(1), both = Decode(2);
   newer.kv_protocol = {5, 5}, both.kv_protocol = {4, 5};
   f.Serve({newer, old});
   ASSERT_EQ(f.runs.size(), 1u);
@@ -142,9 +142,9 @@ TEST(CanaryBook, HalvesThatShareNoKvProtocolAreNotAskedTogether) {
 
 TEST(CanaryBook, AFailureNamesBothHalvesAndIsTriedAgainAfterGrowingPauses) {
   Fixture f;
-  const std::vector<Member> all = {Prefill(0), Decode(1)};
+  const std::vector<CanaryMember> all = {Prefill(0), Decode(1)};
   f.Serve(all);
-  TimePoint now = kStart;
+  TimePoint now = kCanaryStart;
   Duration pause = CanaryBook::kPauseMin;
   for (int i = 0; i < 9; ++i) {
     ASSERT_EQ(f.runs.size(), static_cast<size_t>(i + 1));
@@ -168,9 +168,9 @@ TEST(CanaryBook, AFailureNamesBothHalvesAndIsTriedAgainAfterGrowingPauses) {
 
 TEST(CanaryBook, TheHealthyHalfOfABrokenPairIsProvenWithAnother) {
   Fixture f;
-  const std::vector<Member> all = {Prefill(0), Decode(1), Decode(2)};  // 1 is broken
+  const std::vector<CanaryMember> all = {Prefill(0), Decode(1), Decode(2)};  // 1 is broken
   f.Serve(all);
-  TimePoint now = kStart;
+  TimePoint now = kCanaryStart;
   for (size_t i = 0; i < f.runs.size() && i < 6; ++i) {
     const bool broken = f.runs[i].decode == 1;
     f.Ended(RunCanary(f.runs[i]), broken ? absl::UnavailableError("no way") : absl::OkStatus(), now);
@@ -211,7 +211,7 @@ TEST(CanaryBook, AnotherProcessAtTheSameAddressIsNewAndTheOldOnesCanaryProvesNob
 
 TEST(CanaryBook, ASlotThatWasForgottenIsNewEvenWithTheSameProcess) {
   Fixture f;
-  const std::vector<Member> all = {Worker(0, WorkerRole::kBoth)};
+  const std::vector<CanaryMember> all = {Worker(0, WorkerRole::kBoth)};
   f.Serve(all);
   f.Ended(f.runs[0]);
   f.book.Forget(0);
@@ -222,7 +222,7 @@ TEST(CanaryBook, ASlotThatWasForgottenIsNewEvenWithTheSameProcess) {
 
 TEST(CanaryBook, WhoLeavesWhileItsCanaryRunsIsAskedWhenItIsBack) {
   Fixture f;
-  const std::vector<Member> all = {Worker(0, WorkerRole::kBoth)};
+  const std::vector<CanaryMember> all = {Worker(0, WorkerRole::kBoth)};
   f.Serve(all);
   f.Serve({});
   f.Ended(f.runs[0], absl::UnavailableError("the connection broke"));
@@ -236,7 +236,7 @@ TEST(CanaryBook, WhoLeavesWhileItsCanaryRunsIsAskedWhenItIsBack) {
 
 TEST(CanaryBook, WhoHasFailedAndWasAwayIsAskedAtOnce) {
   Fixture f;
-  const std::vector<Member> all = {Worker(0, WorkerRole::kBoth)};
+  const std::vector<CanaryMember> all = {Worker(0, WorkerRole::kBoth)};
   f.Serve(all);
   f.Ended(f.runs[0], absl::InternalError("broken"));
   f.Serve(all);
@@ -248,7 +248,7 @@ TEST(CanaryBook, WhoHasFailedAndWasAwayIsAskedAtOnce) {
 
 TEST(CanaryBook, APartnerOfTheSameNumericsComesFirst) {
   Fixture f;
-  Member other = Prefill(0);
+  CanaryMember other = Prefill(0);
   other.numerics = "others";
   f.Serve({other, Prefill(1), Decode(2)});
   const auto with_decode = std::ranges::find_if(f.runs, [](const RunCanary& r) { return r.prefill == 1; });

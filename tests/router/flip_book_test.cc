@@ -11,7 +11,7 @@ namespace baton::router {
 namespace {
 
 constexpr int32_t kSlot = 4;
-constexpr TimePoint kStart{};
+constexpr TimePoint kFlipStart{};
 constexpr Duration kPatience = std::chrono::seconds(5);
 
 FlipBook::Worker Serving(const std::string& incarnation, WorkerRole role) {
@@ -20,7 +20,7 @@ FlipBook::Worker Serving(const std::string& incarnation, WorkerRole role) {
 const FlipBook::Worker kIdle = Serving("old", WorkerRole::kPrefill);
 const FlipBook::Worker kChanged = Serving("new", WorkerRole::kDecode);
 const FlipBook::Worker kOther = Serving("other", WorkerRole::kPrefill);
-FlipBook::Worker Busy() {
+FlipBook::Worker BusyWorker() {
   FlipBook::Worker out = kIdle;
   out.idle = false, out.requests = 3;
   return out;
@@ -36,7 +36,7 @@ struct World {
   FlipBook book;
   FlipView shown;
   uint64_t number = 0;
-  TimePoint now = kStart;
+  TimePoint now = kFlipStart;
 
   std::string Take() {
     std::string said;
@@ -88,7 +88,7 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
   };
   const Row rows[] = {
       {"Begin", [](World& w) { (void)w.Begin(); }, {"=", "=", "=", "Hold →drains", "Hold →drains"}},
-      {"Look: requests run", [](World& w) { w.Look(Busy()); }, {"=", "=", "=", "=", "="}},
+      {"Look: requests run", [](World& w) { w.Look(BusyWorker()); }, {"=", "=", "=", "=", "="}},
       {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"Order →changes", "=", "=", "=", "="}},
       {"Look: not connected", [](World& w) { w.Look(Away()); }, {"Release →failed", "=", "=", "=", "="}},
       {"Look: in its new role",
@@ -98,7 +98,7 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
        [](World& w) { w.Look(kOther); },
        {"Release →failed", "=", "Release →failed", "=", "="}},
       {"Look: patience is over",
-       [](World& w) { w.now += kPatience, w.Look(Busy()); },
+       [](World& w) { w.now += kPatience, w.Look(BusyWorker()); },
        {"Release →failed", "=", "=", "=", "="}},
       {"Look: away for long",
        [](World& w) { w.now += FlipBook::kReturnWithin, w.Look(Away()); },
@@ -125,7 +125,7 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
 
 TEST(FlipBook, TheTimesOfItsStagesAreShown) {
   World w;
-  ASSERT_TRUE(w.Begin(Busy()).ok());
+  ASSERT_TRUE(w.Begin(BusyWorker()).ok());
   EXPECT_EQ(w.Take(), "Hold →drains");
   w.now += std::chrono::milliseconds(100);
   w.Look(kIdle);
@@ -193,7 +193,7 @@ TEST(FlipBook, ItsOldConnectionMayBeSeenForAMomentAfterTheAnswer) {
 
 TEST(FlipBook, AWorkerThatDiesBeforeItIsToldIsNotWaitedForWhateverThePatience) {
   World w;
-  ASSERT_TRUE(w.book.Begin(kSlot, Busy(), WorkerRole::kDecode, false, Duration::zero(), w.now).ok());
+  ASSERT_TRUE(w.book.Begin(kSlot, BusyWorker(), WorkerRole::kDecode, false, Duration::zero(), w.now).ok());
   w.Look(Away());
   EXPECT_EQ(w.Take(), "Hold →drains Release →failed");
   EXPECT_EQ(w.shown.why, "its connection is lost: the connection broke");

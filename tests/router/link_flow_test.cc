@@ -11,23 +11,21 @@
 namespace baton::router {
 namespace {
 
-using State = LinkFlow::State;
+using std::chrono::milliseconds;
 constexpr const char* kWorker = "first";  // its incarnation
-constexpr TimePoint kStart{std::chrono::seconds(100)};
+constexpr TimePoint kLinkStart{std::chrono::seconds(100)};
 
-Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
-
-LinkLimits Limits() {
+LinkLimits LimitsOfLink() {
   LinkLimits limits;
-  limits.heartbeat = Ms(3000);
-  limits.step_stall = Ms(10000);
+  limits.heartbeat = milliseconds(3000);
+  limits.step_stall = milliseconds(10000);
   limits.step_stall_factor = 20;
-  limits.backoff_min = Ms(100);
-  limits.backoff_max = Ms(1000);
+  limits.backoff_min = milliseconds(100);
+  limits.backoff_max = milliseconds(1000);
   return limits;
 }
 
-std::string Describe(const LinkAction& action) {
+std::string DescribeLink(const LinkAction& action) {
   struct Text {
     std::string operator()(const DialWorker& a) const { return a.other_key ? "dial with no key" : "dial"; }
     std::string operator()(const OpenSession& a) const { return StrCat("session ", a.session); }
@@ -39,14 +37,15 @@ std::string Describe(const LinkAction& action) {
     std::string operator()(const RenewLegs&) const { return "renew"; }
     std::string operator()(const ShowLink& a) const { return StrCat("show ", LinkStateName(a.state)); }
     std::string operator()(const NowServing&) const { return "serve"; }
-    std::string operator()(const ArmLink& a) const { return StrCat("arm +", Milliseconds(a.at - kStart)); }
+    std::string operator()(const ArmLink& a) const { return StrCat("arm +", Milliseconds(a.at - kLinkStart)); }
   };
   return std::visit(Text{}, action);
 }
 
-std::string Taken(LinkFlow& flow) {
+std::string TakenBy(LinkFlow& flow) {
   std::string out;
-  for (const LinkAction& action : flow.TakeActions()) absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(action));
+  for (const LinkAction& action : flow.TakeActions())
+    absl::StrAppend(&out, out.empty() ? "" : ", ", DescribeLink(action));
   return out;
 }
 
@@ -81,57 +80,58 @@ WatchEvent Drains(uint64_t number) {
 }
 
 /// A link in `state`; kServing: session 7, round 1, an empty snapshot was heard.
-LinkFlow FlowIn(State state) {
-  LinkFlow flow(Limits());
-  if (state != State::kIdle) flow.Start(kStart);
-  if (state == State::kPausing) flow.Loading("weights", 0.5, kStart);
-  if (state == State::kServing) {
-    flow.Admitted(7, kWorker, kStart);
-    flow.Watched(1, Event(WatchEvent::Kind::kSnapshot, 1), kStart);
+LinkFlow LinkIn(LinkFlow::State state) {
+  LinkFlow flow(LimitsOfLink());
+  if (state != LinkFlow::State::kIdle) flow.Start(kLinkStart);
+  if (state == LinkFlow::State::kPausing) flow.Loading("weights", 0.5, kLinkStart);
+  if (state == LinkFlow::State::kServing) {
+    flow.Admitted(7, kWorker, kLinkStart);
+    flow.Watched(1, Event(WatchEvent::Kind::kSnapshot, 1), kLinkStart);
   }
-  if (state == State::kStopped) flow.Stop(absl::CancelledError("over"));
+  if (state == LinkFlow::State::kStopped) flow.Stop(absl::CancelledError("over"));
   flow.TakeActions();
   EXPECT_EQ(flow.state(), state);
   return flow;
 }
 
 const absl::Status kGone = absl::UnavailableError("gone");
-constexpr std::array kStates = {"Idle", "Dialling", "Pausing", "Serving", "Stopped"};
-using Apply = std::function<void(LinkFlow&)>;
-const std::pair<std::string, Apply> kEvents[] = {
-    {"start", [](LinkFlow& f) { f.Start(kStart); }},
-    {"unreachable", [](LinkFlow& f) { f.Unreachable(kGone, kStart); }},
-    {"other key", [](LinkFlow& f) { f.KeyRefused(kGone, true, kStart); }},
-    {"other key, mine is fixed", [](LinkFlow& f) { f.KeyRefused(kGone, false, kStart); }},
-    {"loading", [](LinkFlow& f) { f.Loading("weights", 0.5, kStart); }},
-    {"mismatch", [](LinkFlow& f) { f.Mismatch(kGone, kStart); }},
-    {"admitted", [](LinkFlow& f) { f.Admitted(9, kWorker, kStart); }},
-    {"stored", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3, 4}, 7), kStart); }},
-    {"stored, digest differs", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3}, 4), kStart); }},
-    {"removed", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kRemoved, 2, {3}, ~uint64_t{2}), kStart); }},
+constexpr std::array kLinkStates = {"Idle", "Dialling", "Pausing", "Serving", "Stopped"};
+using ApplyToLink = std::function<void(LinkFlow&)>;
+const std::pair<std::string, ApplyToLink> kLinkEvents[] = {
+    {"start", [](LinkFlow& f) { f.Start(kLinkStart); }},
+    {"unreachable", [](LinkFlow& f) { f.Unreachable(kGone, kLinkStart); }},
+    {"other key", [](LinkFlow& f) { f.KeyRefused(kGone, true, kLinkStart); }},
+    {"other key, mine is fixed", [](LinkFlow& f) { f.KeyRefused(kGone, false, kLinkStart); }},
+    {"loading", [](LinkFlow& f) { f.Loading("weights", 0.5, kLinkStart); }},
+    {"mismatch", [](LinkFlow& f) { f.Mismatch(kGone, kLinkStart); }},
+    {"admitted", [](LinkFlow& f) { f.Admitted(9, kWorker, kLinkStart); }},
+    {"stored", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3, 4}, 7), kLinkStart); }},
+    {"stored, digest differs",
+     [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3}, 4), kLinkStart); }},
+    {"removed", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kRemoved, 2, {3}, ~uint64_t{2}), kLinkStart); }},
     {"removed, digest differs",
-     [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kRemoved, 2, {3}, 0), kStart); }},
-    {"another snapshot", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kSnapshot, 2, {3}), kStart); }},
-    {"an event is missing", [](LinkFlow& f) { f.Watched(1, Load(3, 1, 0), kStart); }},
-    {"an event twice", [](LinkFlow& f) { f.Watched(1, Load(1, 1, 0), kStart); }},
-    {"load", [](LinkFlow& f) { f.Watched(1, Load(2, 1, 0), kStart); }},
-    {"draining", [](LinkFlow& f) { f.Watched(1, Drains(2), kStart); }},
+     [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kRemoved, 2, {3}, 0), kLinkStart); }},
+    {"another snapshot", [](LinkFlow& f) { f.Watched(1, Event(WatchEvent::Kind::kSnapshot, 2, {3}), kLinkStart); }},
+    {"an event is missing", [](LinkFlow& f) { f.Watched(1, Load(3, 1, 0), kLinkStart); }},
+    {"an event twice", [](LinkFlow& f) { f.Watched(1, Load(1, 1, 0), kLinkStart); }},
+    {"load", [](LinkFlow& f) { f.Watched(1, Load(2, 1, 0), kLinkStart); }},
+    {"draining", [](LinkFlow& f) { f.Watched(1, Drains(2), kLinkStart); }},
     {"snapshot of another incarnation",
-     [](LinkFlow& f) { f.Watched(1, OfAnother(Event(WatchEvent::Kind::kSnapshot, 1)), kStart); }},
-    {"load of another incarnation", [](LinkFlow& f) { f.Watched(1, OfAnother(Load(2, 1, 0)), kStart); }},
-    {"event of an older round", [](LinkFlow& f) { f.Watched(0, Load(2, 1, 0), kStart); }},
-    {"watch closed", [](LinkFlow& f) { f.WatchClosed(1, kGone, kStart); }},
-    {"older watch closed", [](LinkFlow& f) { f.WatchClosed(0, kGone, kStart); }},
-    {"relay closed", [](LinkFlow& f) { f.RelayClosed(7, kGone, kStart); }},
-    {"older relay closed", [](LinkFlow& f) { f.RelayClosed(6, kGone, kStart); }},
-    {"timer", [](LinkFlow& f) { f.Timer(kStart + Ms(100)); }},
-    {"timer, time to renew", [](LinkFlow& f) { f.Timer(kStart + Ms(500)); }},
+     [](LinkFlow& f) { f.Watched(1, OfAnother(Event(WatchEvent::Kind::kSnapshot, 1)), kLinkStart); }},
+    {"load of another incarnation", [](LinkFlow& f) { f.Watched(1, OfAnother(Load(2, 1, 0)), kLinkStart); }},
+    {"event of an older round", [](LinkFlow& f) { f.Watched(0, Load(2, 1, 0), kLinkStart); }},
+    {"watch closed", [](LinkFlow& f) { f.WatchClosed(1, kGone, kLinkStart); }},
+    {"older watch closed", [](LinkFlow& f) { f.WatchClosed(0, kGone, kLinkStart); }},
+    {"relay closed", [](LinkFlow& f) { f.RelayClosed(7, kGone, kLinkStart); }},
+    {"older relay closed", [](LinkFlow& f) { f.RelayClosed(6, kGone, kLinkStart); }},
+    {"timer", [](LinkFlow& f) { f.Timer(kLinkStart + milliseconds(100)); }},
+    {"timer, time to renew", [](LinkFlow& f) { f.Timer(kLinkStart + milliseconds(500)); }},
     {"dial now", [](LinkFlow& f) { f.DialNow(); }},
     {"stop", [](LinkFlow& f) { f.Stop(absl::CancelledError("over")); }},
 };
 
 // clang-format off
-const std::string kTable = R"(
+const std::string kLinkTable = R"(
 start                    | →Dialling dial | = | = | = | =
 unreachable              | = | →Pausing show connecting, arm +100 | = | = | =
 other key                | = | dial with no key | = | = | =
@@ -163,135 +163,138 @@ stop                     | →Stopped | →Stopped | →Stopped | →Stopped end
 // clang-format on
 
 TEST(LinkFlow, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, kEvents, [](const std::string&, const char* name, const Apply& apply) {
-    const auto index = static_cast<State>(std::ranges::find(kStates, std::string_view(name)) - kStates.begin());
-    LinkFlow flow = FlowIn(index);
-    apply(flow);
-    return CellOf(name, kStates[static_cast<size_t>(flow.state())], Taken(flow));
-  });
+  ExpectEveryCell(
+      kLinkTable, kLinkStates, kLinkEvents, [](const std::string&, const char* name, const ApplyToLink& apply) {
+        const auto index =
+            static_cast<LinkFlow::State>(std::ranges::find(kLinkStates, std::string_view(name)) - kLinkStates.begin());
+        LinkFlow flow = LinkIn(index);
+        apply(flow);
+        return CellOf(name, kLinkStates[static_cast<size_t>(flow.state())], TakenBy(flow));
+      });
 }
 
 TEST(LinkFlow, PausesDoubleToTheirLimitAndBeginAnewAfterASession) {
-  LinkFlow flow(Limits());
-  flow.Start(kStart);
+  LinkFlow flow(LimitsOfLink());
+  flow.Start(kLinkStart);
   for (const int pause : {100, 200, 400, 800, 1000, 1000}) {
     flow.TakeActions();
-    flow.Unreachable(kGone, kStart);
-    EXPECT_EQ(Taken(flow), StrCat("show connecting, arm +", pause));
-    flow.Timer(kStart);
+    flow.Unreachable(kGone, kLinkStart);
+    EXPECT_EQ(TakenBy(flow), StrCat("show connecting, arm +", pause));
+    flow.Timer(kLinkStart);
   }
   const auto session = [&flow](uint64_t number, Duration lasts) {
-    flow.Admitted(number, kWorker, kStart - lasts);
+    flow.Admitted(number, kWorker, kLinkStart - lasts);
     flow.TakeActions();
-    flow.RelayClosed(number, kGone, kStart);
-    return Taken(flow);
+    flow.RelayClosed(number, kGone, kLinkStart);
+    return TakenBy(flow);
   };
-  EXPECT_EQ(session(7, Ms(999)), "show lost, end, arm +1000") << "a session that ends soon is one more failure";
-  flow.Timer(kStart);
-  EXPECT_EQ(Taken(flow), "dial");
-  EXPECT_EQ(session(8, Ms(1000)), "show lost, end, arm +100") << "one that lasted ends the row";
-  flow.Timer(kStart);
+  EXPECT_EQ(session(7, milliseconds(999)), "show lost, end, arm +1000")
+      << "a session that ends soon is one more failure";
+  flow.Timer(kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "dial");
+  EXPECT_EQ(session(8, milliseconds(1000)), "show lost, end, arm +100") << "one that lasted ends the row";
+  flow.Timer(kLinkStart);
   flow.TakeActions();
-  flow.Unreachable(kGone, kStart);
-  EXPECT_EQ(Taken(flow), "show connecting, arm +200") << "its end was the first failure";
-  flow.Timer(kStart);
-  flow.Loading("weights", 0.5, kStart);
-  flow.Timer(kStart);
+  flow.Unreachable(kGone, kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "show connecting, arm +200") << "its end was the first failure";
+  flow.Timer(kLinkStart);
+  flow.Loading("weights", 0.5, kLinkStart);
+  flow.Timer(kLinkStart);
   flow.TakeActions();
-  flow.Unreachable(kGone, kStart);
-  EXPECT_EQ(Taken(flow), "show connecting, arm +100") << "a worker that loads has answered";
+  flow.Unreachable(kGone, kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "show connecting, arm +100") << "a worker that loads has answered";
 }
 
 TEST(LinkFlow, ARefusedKeyIsAdoptedOnceAndThenAMismatch) {
-  LinkFlow flow(Limits());
-  flow.Start(kStart);
-  flow.KeyRefused(kGone, true, kStart);
-  EXPECT_EQ(Taken(flow), "dial, dial with no key");
-  flow.KeyRefused(kGone, true, kStart);
-  EXPECT_EQ(Taken(flow), "show mismatch, arm +1000");
+  LinkFlow flow(LimitsOfLink());
+  flow.Start(kLinkStart);
+  flow.KeyRefused(kGone, true, kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "dial, dial with no key");
+  flow.KeyRefused(kGone, true, kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "show mismatch, arm +1000");
 }
 
 /// Ticks every 100 ms up to `until`; what it did besides renewing, and when.
 std::string RunTo(LinkFlow& flow, TimePoint& now, TimePoint until) {
   std::string out;
   while (now < until) {
-    now += Ms(100);
+    now += milliseconds(100);
     flow.Timer(now);
     for (const LinkAction& action : flow.TakeActions()) {
       if (std::holds_alternative<ArmLink>(action) || std::holds_alternative<RenewLegs>(action)) continue;
-      absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(action), " +", Milliseconds(now - kStart));
+      absl::StrAppend(&out, out.empty() ? "" : ", ", DescribeLink(action), " +", Milliseconds(now - kLinkStart));
     }
   }
   return out;
 }
 
 TEST(LinkFlow, AWorkerThatReportsNothingIsLostAfterTheHeartbeatTimeout) {
-  LinkFlow flow = FlowIn(State::kServing);
-  TimePoint now = kStart;
-  EXPECT_EQ(RunTo(flow, now, kStart + Ms(3000)), "");
-  EXPECT_EQ(RunTo(flow, now, kStart + Ms(3100)), "show lost +3100, end +3100");
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + milliseconds(3000)), "");
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + milliseconds(3100)), "show lost +3100, end +3100");
 }
 
 TEST(LinkFlow, ARouterThatStoodStillDoesNotTakeItsOwnSleepForTheWorkersSilence) {
-  LinkFlow flow = FlowIn(State::kServing);
-  TimePoint now = kStart;
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
   for (int sleep = 0; sleep < 5; ++sleep) {
-    now += Ms(60000);  // the timer comes before what waits in the sockets
-    EXPECT_EQ(RunTo(flow, now, now + Ms(100)), "") << "after sleep " << sleep;
+    now += milliseconds(60000);  // the timer comes before what waits in the sockets
+    EXPECT_EQ(RunTo(flow, now, now + milliseconds(100)), "") << "after sleep " << sleep;
     flow.Watched(1, Load(static_cast<uint64_t>(2 + sleep), 1, 1), now);
     flow.TakeActions();
   }
-  EXPECT_EQ(RunTo(flow, now, now + Ms(3000)), "");
-  EXPECT_NE(RunTo(flow, now, now + Ms(100)), "") << "silence while the router listens counts";
+  EXPECT_EQ(RunTo(flow, now, now + milliseconds(3000)), "");
+  EXPECT_NE(RunTo(flow, now, now + milliseconds(100)), "") << "silence while the router listens counts";
 }
 
 TEST(LinkFlow, WorkWithoutStepsIsAStallAndTheWorkersOwnPredictionMakesItPatient) {
   for (const double predicted_ms : {0.0, 1000.0}) {
-    LinkFlow flow = FlowIn(State::kServing);
-    TimePoint now = kStart;
+    LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+    TimePoint now = kLinkStart;
     std::string lost;
-    for (uint64_t number = 2; lost.empty() && now < kStart + Ms(60000); ++number) {
+    for (uint64_t number = 2; lost.empty() && now < kLinkStart + milliseconds(60000); ++number) {
       flow.Watched(1, Load(number, 5, 1, predicted_ms), now);
       flow.TakeActions();
-      lost = RunTo(flow, now, now + Ms(100));
+      lost = RunTo(flow, now, now + milliseconds(100));
     }
     EXPECT_EQ(lost, predicted_ms == 0 ? "show lost +10100, end +10100" : "show lost +20100, end +20100");
   }
 }
 
 TEST(LinkFlow, AnIdleWorkerMakesNoStepsAndIsNotStalled) {
-  LinkFlow flow = FlowIn(State::kServing);
-  TimePoint now = kStart;
-  for (uint64_t number = 2; now < kStart + Ms(60000); ++number) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
+  for (uint64_t number = 2; now < kLinkStart + milliseconds(60000); ++number) {
     flow.Watched(1, Load(number, 5, 0), now);
     flow.TakeActions();
-    ASSERT_EQ(RunTo(flow, now, now + Ms(100)), "");
+    ASSERT_EQ(RunTo(flow, now, now + milliseconds(100)), "");
   }
 }
 
 TEST(LinkFlow, LegsThatAreWaitedForAreRenewedTwiceASecond) {
-  LinkFlow flow = FlowIn(State::kServing);
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
   int renewals = 0;
   for (int tick = 1; tick <= 20; ++tick) {
-    flow.Timer(kStart + Ms(100 * tick));
+    flow.Timer(kLinkStart + milliseconds(100 * tick));
     for (const LinkAction& action : flow.TakeActions()) renewals += std::holds_alternative<RenewLegs>(action);
   }
   EXPECT_EQ(renewals, 4);
 }
 
 TEST(LinkFlow, ADrainingWorkerStaysShownAsDrainingWhenASnapshotIsAskedForAgain) {
-  LinkFlow flow = FlowIn(State::kServing);
-  flow.Watched(1, Drains(2), kStart);
-  flow.Watched(1, Load(9, 1, 0), kStart);
-  EXPECT_EQ(Taken(flow), "show draining, show draining, watch 2");
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  flow.Watched(1, Drains(2), kLinkStart);
+  flow.Watched(1, Load(9, 1, 0), kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "show draining, show draining, watch 2");
   EXPECT_EQ(flow.snapshots_again(), 1u);
 }
 
 TEST(LinkFlow, HashesThatAreNotWholeEndTheSessionWithTheirNumber) {
-  LinkFlow flow = FlowIn(State::kServing);
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
   WatchEvent event = Event(WatchEvent::Kind::kRemoved, 2, {3, 4});
   event.stray_bytes = 1;
-  flow.Watched(1, event, kStart);
+  flow.Watched(1, event, kLinkStart);
   std::string why;
   for (const LinkAction& action : flow.TakeActions()) {
     if (const auto* end = std::get_if<EndSession>(&action)) why = std::string(end->why.message());

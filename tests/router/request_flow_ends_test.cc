@@ -7,10 +7,10 @@
 namespace baton::router {
 namespace {
 
-constexpr WorkerId kA{0, 1};
-constexpr uint32_t kPrompt = 10;
+constexpr WorkerId kFirstWorker{0, 1};
+constexpr uint32_t kEndsPrompt = 10;
 
-RelayNews Tokens(uint64_t gen, uint64_t position) {
+RelayNews OneToken(uint64_t gen, uint64_t position) {
   RelayNews news;
   news.attach_gen = gen, news.position = position, news.token_ids = {5};
   return news;
@@ -26,32 +26,32 @@ RelayNews Lapsed(uint64_t gen) {
 RequestFlow Attached() {
   FlowLimits limits;
   limits.max_attempts = 3;
-  RequestFlow flow("r", kPrompt, 1, limits, kStart);
+  RequestFlow flow("r", kEndsPrompt, 1, limits, kStart);
   flow.Start();
-  flow.WorkerChosen(kA, kStart);
+  flow.WorkerChosen(kFirstWorker, kStart);
   return flow;
 }
 
 TEST(RequestFlowEnds, LegsThatLapsedBecauseTheRouterStoodStillCostNoAttempt) {
   RequestFlow flow = Attached();
   for (uint64_t gen = 1; gen <= 10; ++gen) {  // more often than there are attempts
-    flow.News(Tokens(gen, kPrompt + gen - 1), kStart);
+    flow.News(OneToken(gen, kEndsPrompt + gen - 1), kStart);
     flow.TakeActions();
     flow.News(Lapsed(gen), kStart);
     EXPECT_EQ(Taken(flow), StrCat("cancel w0 r g", gen, ", pick again"));
     EXPECT_TRUE(flow.excluded().empty()) << "the worker is not to blame";
-    flow.WorkerChosen(kA, kStart);
-    EXPECT_EQ(Taken(flow), StrCat("attach w0 g", gen + 1, " @", kPrompt + gen, " c0"));
+    flow.WorkerChosen(kFirstWorker, kStart);
+    EXPECT_EQ(Taken(flow), StrCat("attach w0 g", gen + 1, " @", kEndsPrompt + gen, " c0"));
   }
-  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+  flow.WorkerLost(kFirstWorker, absl::UnavailableError("gone"), kStart);
   EXPECT_EQ(Taken(flow), "cancel w0 r g11, pick again") << "its attempts are all left";
 }
 
 TEST(RequestFlowEnds, ARouterThatStopsSaysSoAndBlamesNoWorker) {
   RequestFlow flow = Attached();
-  flow.News(Tokens(1, kPrompt), kStart);
+  flow.News(OneToken(1, kEndsPrompt), kStart);
   flow.TakeActions();
-  flow.WorkerLost(kA, absl::CancelledError("the router stops"), kStart);
+  flow.WorkerLost(kFirstWorker, absl::CancelledError("the router stops"), kStart);
   EXPECT_EQ(Taken(flow), "fail UNAVAILABLE");
 }
 

@@ -13,9 +13,9 @@ namespace {
 
 using State = RequestFlow::State;
 constexpr WorkerId kP{0, 1}, kQ{1, 2}, kD{2, 3}, kE{3, 4};
-constexpr uint32_t kPrompt = 100, kShort = 8;
+constexpr uint32_t kPairPrompt = 100, kShort = 8;
 
-FlowLimits Limits() {
+FlowLimits PairLimits() {
   FlowLimits limits;
   limits.max_attempts = 3;
   limits.failover_wait = std::chrono::milliseconds(50);
@@ -38,8 +38,8 @@ PrefillResult First(std::vector<int32_t> tokens, FinishReason finish = FinishRea
 absl::Status Gone() { return absl::UnavailableError("gone"); }
 
 /// Brought to `state` on (P, D).
-RequestFlow FlowIn(State state, uint32_t choices = 1) {
-  RequestFlow flow("r", kPrompt, choices, Limits(), kStart);
+RequestFlow PairIn(State state, uint32_t choices = 1) {
+  RequestFlow flow("r", kPairPrompt, choices, PairLimits(), kStart);
   flow.Start();
   flow.PairChosen(kP, kD, kShort, kStart);
   if (state != State::kReserving) flow.Reserved(Key(1, 0), Granted(), kStart);
@@ -55,9 +55,9 @@ constexpr std::array kTableStates = {"Again",    "Reserving", "Prefilling", "Cho
                                      "Attached", "Streaming", "Waiting",    "Done"};
 
 RequestFlow FlowAt(const std::string& state) {
-  if (state == "Reserving") return FlowIn(State::kReserving);
-  if (state == "Streaming") return FlowIn(State::kStreaming);
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  if (state == "Reserving") return PairIn(State::kReserving);
+  if (state == "Streaming") return PairIn(State::kStreaming);
+  RequestFlow flow = PairIn(State::kPrefilling);
   if (state == "Choosing" || state == "Attached") flow.PrefillEnded(Key(1, 1), {Gone()}, false, kStart);
   if (state == "Attached") flow.PrefillChosen(std::nullopt, kStart);
   if (state == "Again" || state == "Waiting") flow.WorkerLost(kD, Gone(), kStart);
@@ -83,7 +83,7 @@ PrefillResult NoRoom() {
 }
 
 using Apply = std::function<void(RequestFlow&)>;
-const std::pair<std::string, Apply> kEvents[] = {
+const std::pair<std::string, Apply> kPairEvents[] = {
     {"pair chosen", [](RequestFlow& f) { f.PairChosen(kQ, kE, kShort, kStart); }},
     {"worker chosen", [](RequestFlow& f) { f.WorkerChosen(kE, kStart); }},
     {"no worker", [](RequestFlow& f) { f.NoWorker(Gone(), 0, true, kStart); }},
@@ -108,10 +108,10 @@ const std::pair<std::string, Apply> kEvents[] = {
      [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), {absl::DeadlineExceededError("late")}, false, kStart); }},
     {"prefill chosen", [](RequestFlow& f) { f.PrefillChosen(kQ, kStart); }},
     {"no prefill", [](RequestFlow& f) { f.PrefillChosen(std::nullopt, kStart); }},
-    {"tokens", [](RequestFlow& f) { f.News(News({5}, kPrompt + f.output(0).size()), kStart); }},
+    {"tokens", [](RequestFlow& f) { f.News(News({5}, kPairPrompt + f.output(0).size()), kStart); }},
     {"last token",
-     [](RequestFlow& f) { f.News(News({5}, kPrompt + f.output(0).size(), FinishReason::kLength), kStart); }},
-    {"gap", [](RequestFlow& f) { f.News(News({5}, kPrompt + 77), kStart); }},
+     [](RequestFlow& f) { f.News(News({5}, kPairPrompt + f.output(0).size(), FinishReason::kLength), kStart); }},
+    {"gap", [](RequestFlow& f) { f.News(News({5}, kPairPrompt + 77), kStart); }},
     {"aborted", [](RequestFlow& f) { f.News(News({}, 0, FinishReason::kAbort), kStart); }},
     {"lost D", [](RequestFlow& f) { f.WorkerLost(kD, Gone(), kStart); }},
     {"lost another", [](RequestFlow& f) { f.WorkerLost(kE, Gone(), kStart); }},
@@ -133,7 +133,7 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"consumed", [](RequestFlow& f) { f.Consumed(0, 256); }},
 };
 
-constexpr const char* kTable = R"(
+constexpr const char* kPairTable = R"(
 pair chosen | →Reserving reserve w3 r/2 | = | = | = | = | = | = | =
 worker chosen | →Attached attach w3 g1 @100 | = | = | = | = | = | = | =
 no worker | →Waiting | = | = | = | = | = | = | =
@@ -172,7 +172,7 @@ consumed | = | = | = | = | = | credit r c0 +256 | = | =
 )";
 
 TEST(RequestFlowPair, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kTableStates, kEvents, [](const auto&, const std::string& state, const Apply& apply) {
+  ExpectEveryCell(kPairTable, kTableStates, kPairEvents, [](const auto&, const std::string& state, const Apply& apply) {
     RequestFlow flow = FlowAt(state);
     const State before = flow.state();
     apply(flow);
@@ -181,7 +181,7 @@ TEST(RequestFlowPair, EveryEventInEveryStateDoesWhatItsCellSays) {
 }
 
 TEST(RequestFlowPair, ReserveThenPrefillThenFirstTokensThenAttach) {
-  RequestFlow flow("r", kPrompt, 2, Limits(), kStart);
+  RequestFlow flow("r", kPairPrompt, 2, PairLimits(), kStart);
   flow.Start();
   EXPECT_EQ(Taken(flow), "pick");
   flow.PairChosen(kP, kD, kShort, kStart);
@@ -199,22 +199,22 @@ TEST(RequestFlowPair, ReserveThenPrefillThenFirstTokensThenAttach) {
 }
 
 TEST(RequestFlowPair, AShortUncachedRestIsComputedOnDecodeAtOnce) {
-  RequestFlow flow = FlowIn(State::kReserving);
+  RequestFlow flow = PairIn(State::kReserving);
   flow.Reserved(Key(1, 0), Granted(96), kStart);
   EXPECT_EQ(Taken(flow), "attach w2 g1 @100 ticket e0");
   EXPECT_EQ(flow.state(), State::kAttached);
 }
 
 TEST(RequestFlowPair, TheUncachedRestMayBeAsLongAsSaid) {
-  for (const uint32_t cached : {kPrompt - kShort, kPrompt - kShort - 1}) {
-    RequestFlow flow = FlowIn(State::kReserving);
+  for (const uint32_t cached : {kPairPrompt - kShort, kPairPrompt - kShort - 1}) {
+    RequestFlow flow = PairIn(State::kReserving);
     flow.Reserved(Key(1, 0), Granted(cached), kStart);
-    EXPECT_EQ(Taken(flow), cached + kShort == kPrompt ? "attach w2 g1 @100 ticket e0" : "prefill w0 1 e1");
+    EXPECT_EQ(Taken(flow), cached + kShort == kPairPrompt ? "attach w2 g1 @100 ticket e0" : "prefill w0 1 e1");
   }
 }
 
 TEST(RequestFlowPair, TheAnswerOfAnEarlierAttemptsLegIsNotTheLaterOnes) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.WorkerLost(kD, Gone(), kStart);
   flow.PairChosen(kP, kE, kShort, kStart);
   flow.Reserved(Key(2, 0), Granted(), kStart);
@@ -228,14 +228,14 @@ TEST(RequestFlowPair, TheAnswerOfAnEarlierAttemptsLegIsNotTheLaterOnes) {
 }
 
 TEST(RequestFlowPair, OneOfSeveralChoicesIsAttachedAgainWithoutTheTicketOfAll) {
-  RequestFlow flow = FlowIn(State::kStreaming, 2);
-  RelayNews late{.attach_gen = 1, .index = 1, .position = kPrompt + 2, .token_ids = {9}};
+  RequestFlow flow = PairIn(State::kStreaming, 2);
+  RelayNews late{.attach_gen = 1, .index = 1, .position = kPairPrompt + 2, .token_ids = {9}};
   flow.News(late, kStart);
   EXPECT_EQ(Taken(flow), "cancel w2 r g1 c1, attach w2 g2 @101 c1");
 }
 
 TEST(RequestFlowPair, AChoiceThatEndedWithItsFirstTokenIsNotDecoded) {
-  RequestFlow flow = FlowIn(State::kPrefilling, 2);
+  RequestFlow flow = PairIn(State::kPrefilling, 2);
   PrefillResult result = First({7, 9});
   result.first[0].finish = FinishReason::kLength;
   flow.PrefillEnded(Key(1, 1), result, false, kStart);
@@ -243,7 +243,7 @@ TEST(RequestFlowPair, AChoiceThatEndedWithItsFirstTokenIsNotDecoded) {
 }
 
 TEST(RequestFlowPair, AChoiceThatMayNotEvenBeginHasNoToken) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   PrefillResult result = First({0}, FinishReason::kStop);
   result.first[0].nothing_allowed = true;
   flow.PrefillEnded(Key(1, 1), result, false, kStart);
@@ -251,14 +251,14 @@ TEST(RequestFlowPair, AChoiceThatMayNotEvenBeginHasNoToken) {
 }
 
 TEST(RequestFlowPair, WhenEveryChoiceEndedTheTicketIsGivenBack) {
-  RequestFlow flow = FlowIn(State::kPrefilling, 2);
+  RequestFlow flow = PairIn(State::kPrefilling, 2);
   flow.PrefillEnded(Key(1, 1), First({7, 9}, FinishReason::kLength), false, kStart);
   EXPECT_EQ(Taken(flow), "admitted 0, cancel leg w2 1 e0, emit c0 7, end c0 2, emit c1 9, end c1 2, complete");
   EXPECT_EQ(flow.state(), State::kDone);
 }
 
 TEST(RequestFlowPair, ALostPrefillLegGoesToAnotherWorkerAtTheNextEpoch) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), {Gone()}, false, kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, pick prefill");
   flow.PrefillChosen(kQ, kStart);
@@ -270,7 +270,7 @@ TEST(RequestFlowPair, ALostPrefillLegGoesToAnotherWorkerAtTheNextEpoch) {
 }
 
 TEST(RequestFlowPair, WithoutAnotherPrefillWorkerDecodeComputesThePrompt) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), {Gone()}, false, kStart);
   flow.TakeActions();
   flow.PrefillChosen(std::nullopt, kStart);
@@ -278,7 +278,7 @@ TEST(RequestFlowPair, WithoutAnotherPrefillWorkerDecodeComputesThePrompt) {
 }
 
 TEST(RequestFlowPair, APromptThatNoPrefillWorkerCanDoEndsOnDecodeInTheEnd) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   for (uint32_t epoch = 1; epoch < 3; ++epoch) {
     flow.PrefillEnded(Key(1, epoch), {Gone()}, false, kStart);
     flow.PrefillChosen(WorkerId{0, 10 + epoch}, kStart);
@@ -289,7 +289,7 @@ TEST(RequestFlowPair, APromptThatNoPrefillWorkerCanDoEndsOnDecodeInTheEnd) {
 }
 
 TEST(RequestFlowPair, NoRoomOnDecodeTriesAnotherDecodeWorker) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0 for now, pick");
   EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
@@ -312,7 +312,7 @@ void AskAgainAfterNoRoom(RequestFlow& flow, uint32_t attempt) {
 }
 
 TEST(RequestFlowPair, TheOnlyDecodeWorkerIsAQueueWhenItIsFull) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   for (uint32_t attempt = 1; attempt <= 5; ++attempt) AskAgainAfterNoRoom(flow, attempt);
   flow.PrefillEnded(Key(6, 1), First({7}), false, kStart);
   EXPECT_EQ(Taken(flow), "admitted 0, emit c0 7, attach w2 g1 @101 ticket e1 +7");
@@ -320,7 +320,7 @@ TEST(RequestFlowPair, TheOnlyDecodeWorkerIsAQueueWhenItIsFull) {
 
 TEST(RequestFlowPair, WaitingForRoomEndsWithTheRequestsTime) {
   for (const bool said_late : {false, true}) {
-    RequestFlow flow = FlowIn(State::kPrefilling);
+    RequestFlow flow = PairIn(State::kPrefilling);
     AskAgainAfterNoRoom(flow, 1);
     if (said_late) {  // by the prefill worker, which stops a little earlier
       flow.PrefillEnded(Key(2, 1), {absl::DeadlineExceededError("late")}, false, kStart);
@@ -332,7 +332,7 @@ TEST(RequestFlowPair, WaitingForRoomEndsWithTheRequestsTime) {
 }
 
 TEST(RequestFlowPair, AFullWorkersReservationsAreWaitedForToo) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
   flow.PairChosen(kP, kE, kShort, kStart);
   flow.TakeActions();
@@ -344,7 +344,7 @@ TEST(RequestFlowPair, AFullWorkersReservationsAreWaitedForToo) {
 }
 
 TEST(RequestFlowPair, ALostWorkerStaysExcludedAndCountsWhenOthersAreFull) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   for (uint32_t attempt = 1; attempt <= 4; ++attempt) AskAgainAfterNoRoom(flow, attempt);
   flow.WorkerLost(kD, Gone(), kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 5 e1, cancel leg w2 5 e0, pick again") << "one of three attempts";
@@ -360,9 +360,9 @@ TEST(RequestFlowPair, ALostWorkerStaysExcludedAndCountsWhenOthersAreFull) {
 TEST(RequestFlowPair, ATicketExpiresWithItsRequest) {
   for (const auto& [left, expiry_ms] :
        {std::pair{std::chrono::seconds(20), 20000u}, {std::chrono::hours(2), 3600000u}}) {
-    FlowLimits limits = Limits();
+    FlowLimits limits = PairLimits();
     limits.total_timeout = left;
-    RequestFlow flow("r", kPrompt, 1, limits, kStart);
+    RequestFlow flow("r", kPairPrompt, 1, limits, kStart);
     flow.Start();
     flow.PairChosen(kP, kD, kShort, kStart);
     std::vector<FlowAction> actions;
@@ -376,7 +376,7 @@ TEST(RequestFlowPair, ATicketExpiresWithItsRequest) {
 }
 
 TEST(RequestFlowPair, WhenTheFullWorkerHasGoneNobodyIsThere) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
   for (int turn = 0; turn < 2; ++turn) {
     flow.NoWorker(Gone(), 0, /*soon=*/true, kStart);
@@ -389,7 +389,7 @@ TEST(RequestFlowPair, WhenTheFullWorkerHasGoneNobodyIsThere) {
 }
 
 TEST(RequestFlowPair, ARefusedReserveTriesAnotherAndABadOneFails) {
-  RequestFlow flow = FlowIn(State::kReserving);
+  RequestFlow flow = PairIn(State::kReserving);
   flow.Reserved(Key(1, 0), {absl::ResourceExhaustedError("full"), 100, 5}, kStart);
   EXPECT_EQ(Taken(flow), "pick again");
   flow.PairChosen(kP, kE, kShort, kStart);
@@ -399,14 +399,14 @@ TEST(RequestFlowPair, ARefusedReserveTriesAnotherAndABadOneFails) {
 }
 
 TEST(RequestFlowPair, DecodeLostBeforeAttachCancelsThePrefillLeg) {
-  RequestFlow flow = FlowIn(State::kPrefilling);
+  RequestFlow flow = PairIn(State::kPrefilling);
   flow.WorkerLost(kD, Gone(), kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick again");
 }
 
 TEST(RequestFlowPair, ASecondAttachNamesTheSameTicket) {
-  RequestFlow flow = FlowIn(State::kStreaming);
-  RelayNews late{.attach_gen = 1, .position = kPrompt + 2, .token_ids = {9}};
+  RequestFlow flow = PairIn(State::kStreaming);
+  RelayNews late{.attach_gen = 1, .position = kPairPrompt + 2, .token_ids = {9}};
   flow.News(late, kStart);
   EXPECT_EQ(Taken(flow), "attach w2 g2 @101 c0 ticket e1");
   flow.ClientGone();
@@ -414,7 +414,7 @@ TEST(RequestFlowPair, ASecondAttachNamesTheSameTicket) {
 }
 
 TEST(RequestFlowPair, DecodeLostAfterTheFirstTokenIsAMigration) {
-  RequestFlow flow = FlowIn(State::kStreaming, 2);
+  RequestFlow flow = PairIn(State::kStreaming, 2);
   flow.WorkerLost(kD, Gone(), kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again");
   EXPECT_TRUE(flow.started_output());
@@ -427,7 +427,7 @@ TEST(RequestFlowPair, AClientThatLeavesCancelsWhatThereIs) {
        {std::pair{State::kReserving, "cancel leg w2 1 e0"},
         std::pair{State::kPrefilling, "cancel leg w0 1 e1, cancel leg w2 1 e0"},
         std::pair{State::kStreaming, "cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1"}}) {
-    RequestFlow flow = FlowIn(state);
+    RequestFlow flow = PairIn(state);
     flow.ClientGone();
     EXPECT_EQ(Taken(flow), actions);
     EXPECT_EQ(flow.state(), State::kDone);
@@ -435,13 +435,13 @@ TEST(RequestFlowPair, AClientThatLeavesCancelsWhatThereIs) {
 }
 
 TEST(RequestFlowPair, AnswersThatBelongToNothingChangeNothing) {
-  RequestFlow flow = FlowIn(State::kStreaming);
+  RequestFlow flow = PairIn(State::kStreaming);
   flow.Reserved(Key(1, 0), Granted(), kStart);
   flow.PrefillEnded(Key(1, 1), First({3}), false, kStart);
   flow.PrefillChosen(kQ, kStart);
   flow.PrefillPiece(Key(1, 1), "late", kStart);
   EXPECT_EQ(Taken(flow), "");
-  RequestFlow reserving = FlowIn(State::kReserving);
+  RequestFlow reserving = PairIn(State::kReserving);
   reserving.Reserved(Key(9, 0), Granted(), kStart);
   EXPECT_EQ(Taken(reserving), "");
 }

@@ -7,7 +7,7 @@
 namespace baton::router {
 namespace {
 
-constexpr WorkerId kP{0, 1}, kD{2, 3};
+constexpr WorkerId kWholePrefill{0, 1}, kWholeDecode{2, 3};
 
 FlowLimits Whole() {
   FlowLimits limits = Limits();
@@ -64,7 +64,7 @@ TEST(RequestFlowWhole, AMissingMessageBeginsTheSearchAgain) {
 TEST(RequestFlowWhole, OnePrefillLegHasCandidatesForAllChoices) {
   RequestFlow flow("r", kPrompt, 2, Whole(), kStart);
   flow.Start();
-  flow.PairChosen(kP, kD, 0, kStart);
+  flow.PairChosen(kWholePrefill, kWholeDecode, 0, kStart);
   flow.Reserved({"r", 1, 0}, {.grant = {"wire", "ticket", 0}}, kStart);
   EXPECT_EQ(Taken(flow), "pick, reserve w2 r/1, prefill w0 1 e1");
   PrefillResult result;

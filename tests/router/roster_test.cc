@@ -12,10 +12,10 @@
 namespace baton::router {
 namespace {
 
-using State = Roster::State;
-constexpr TimePoint kStart{std::chrono::seconds(100)};
+using RosterState = Roster::State;
+constexpr TimePoint kRosterStart{std::chrono::seconds(100)};
 
-std::string Describe(const RosterAction& action) {
+std::string DescribeRoster(const RosterAction& action) {
   struct Text {
     std::string operator()(const AddWorker& a) const { return StrCat("add ", a.address, " at ", a.slot); }
     std::string operator()(const HoldWorker& a) const { return StrCat("hold ", a.slot); }
@@ -26,10 +26,10 @@ std::string Describe(const RosterAction& action) {
   return std::visit(Text{}, action);
 }
 
-std::string Taken(Roster& roster) {
+std::string TakenOf(Roster& roster) {
   std::string out;
   for (const RosterAction& action : roster.TakeActions())
-    absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(action));
+    absl::StrAppend(&out, out.empty() ? "" : ", ", DescribeRoster(action));
   return out;
 }
 
@@ -40,21 +40,21 @@ bool Idle(int32_t) { return true; }
 bool Busy(int32_t) { return false; }
 
 /// Worker "a" in slot 0, in `state`.
-Roster RosterIn(State state, bool drained) {
+Roster RosterIn(RosterState state, bool drained) {
   Roster roster(2);
-  if (state != State::kFree) roster.Listed({Up("a")}, kStart);
+  if (state != RosterState::kFree) roster.Listed({Up("a")}, kRosterStart);
   if (drained) roster.Drain(0);
-  if (state == State::kDraining) roster.Listed({Ends("a")}, kStart);
-  if (state == State::kGone) roster.Listed({}, kStart);
+  if (state == RosterState::kDraining) roster.Listed({Ends("a")}, kRosterStart);
+  if (state == RosterState::kGone) roster.Listed({}, kRosterStart);
   roster.TakeActions();
   return roster;
 }
 
-constexpr const char* kNames[] = {"Free", "Taking", "Draining", "Gone"};  // as State
-std::string Name(State state) { return kNames[static_cast<size_t>(state)]; }
+constexpr const char* kNames[] = {"Free", "Taking", "Draining", "Gone"};  // as RosterState
+std::string Name(RosterState state) { return kNames[static_cast<size_t>(state)]; }
 
 // Columns: Free | Taking | Draining | Gone, without an operator's drain
-constexpr const char* kTable = R"(
+constexpr const char* kRosterTable = R"(
 listed, takes requests    | →Taking add a at 0 | =                | →Taking take 0 | →Taking take 0
 listed, does not serve    | =                  | →Draining hold 0 | =              | →Draining
 listed, terminates        | =                  | →Draining hold 0 | =              | →Draining
@@ -80,12 +80,12 @@ resumed                   | =                  | take 0           | =           
 )";
 
 void CheckTable(const char* table, bool drained) {
-  const TimePoint soon = kStart + Roster::kLinger - Duration(1), late = kStart + Roster::kLinger;
+  const TimePoint soon = kRosterStart + Roster::kLinger - Duration(1), late = kRosterStart + Roster::kLinger;
   const std::pair<const char*, std::function<void(Roster&)>> events[] = {
-      {"listed, takes requests", [](Roster& r) { r.Listed({Up("a")}, kStart); }},
-      {"listed, does not serve", [](Roster& r) { r.Listed({Down("a")}, kStart); }},
-      {"listed, terminates", [](Roster& r) { r.Listed({Ends("a")}, kStart); }},
-      {"listed no more", [](Roster& r) { r.Listed({}, kStart); }},
+      {"listed, takes requests", [](Roster& r) { r.Listed({Up("a")}, kRosterStart); }},
+      {"listed, does not serve", [](Roster& r) { r.Listed({Down("a")}, kRosterStart); }},
+      {"listed, terminates", [](Roster& r) { r.Listed({Ends("a")}, kRosterStart); }},
+      {"listed no more", [](Roster& r) { r.Listed({}, kRosterStart); }},
       {"idle, just gone", [&](Roster& r) { r.Tick(Idle, soon); }},
       {"idle, gone for a while", [&](Roster& r) { r.Tick(Idle, late); }},
       {"busy, gone for a while", [&](Roster& r) { r.Tick(Busy, late); }},
@@ -93,72 +93,72 @@ void CheckTable(const char* table, bool drained) {
       {"resumed", [](Roster& r) { r.Resume(0); }},
   };
   ExpectEveryCell(table, kNames, events, [drained](const std::string&, const std::string& before, const auto& apply) {
-    const auto state = static_cast<State>(std::ranges::find(kNames, before) - kNames);
-    Roster roster = RosterIn(state, drained && state != State::kFree);
+    const auto state = static_cast<RosterState>(std::ranges::find(kNames, before) - kNames);
+    Roster roster = RosterIn(state, drained && state != RosterState::kFree);
     apply(roster);
-    const std::string actions = Taken(roster);
-    EXPECT_EQ(roster.waits(), roster.state(0) == State::kGone);
+    const std::string actions = TakenOf(roster);
+    EXPECT_EQ(roster.waits(), roster.state(0) == RosterState::kGone);
     return CellOf(before, Name(roster.state(0)), actions);
   });
 }
 
-TEST(Roster, EveryEventInEveryState) { CheckTable(kTable, false); }
+TEST(Roster, EveryEventInEveryState) { CheckTable(kRosterTable, false); }
 
 TEST(Roster, EveryEventInEveryStateOfADrainedWorker) { CheckTable(kDrainedTable, true); }
 
 TEST(Roster, WhoComesBackToAnotherSlotIsNotDrained) {
   Roster roster(2);
-  roster.Listed({Up("a")}, kStart);
+  roster.Listed({Up("a")}, kRosterStart);
   roster.Drain(0);
-  roster.Listed({}, kStart);
-  roster.Tick(Idle, kStart + Roster::kLinger);
+  roster.Listed({}, kRosterStart);
+  roster.Tick(Idle, kRosterStart + Roster::kLinger);
   roster.TakeActions();
-  roster.Listed({Up("a")}, kStart + Roster::kLinger);
-  EXPECT_EQ(Taken(roster), "add a at 0");
+  roster.Listed({Up("a")}, kRosterStart + Roster::kLinger);
+  EXPECT_EQ(TakenOf(roster), "add a at 0");
   roster.Resume(0);
-  EXPECT_EQ(Taken(roster), "");
+  EXPECT_EQ(TakenOf(roster), "");
 }
 
 TEST(Roster, AnAddressThatChangesIsAnotherWorker) {
   Roster roster(4);
-  roster.Listed({Up("a"), Up("b")}, kStart);
-  EXPECT_EQ(Taken(roster), "add a at 0, add b at 1");
-  roster.Listed({Up("c"), Up("b")}, kStart);
-  EXPECT_EQ(Taken(roster), "hold 0, add c at 2");
-  roster.Tick(Idle, kStart + Roster::kLinger);
-  EXPECT_EQ(Taken(roster), "drop 0");
-  roster.Listed({Up("c"), Up("b"), Up("a")}, kStart + Roster::kLinger);
-  EXPECT_EQ(Taken(roster), "add a at 0") << "its slot was free again";
+  roster.Listed({Up("a"), Up("b")}, kRosterStart);
+  EXPECT_EQ(TakenOf(roster), "add a at 0, add b at 1");
+  roster.Listed({Up("c"), Up("b")}, kRosterStart);
+  EXPECT_EQ(TakenOf(roster), "hold 0, add c at 2");
+  roster.Tick(Idle, kRosterStart + Roster::kLinger);
+  EXPECT_EQ(TakenOf(roster), "drop 0");
+  roster.Listed({Up("c"), Up("b"), Up("a")}, kRosterStart + Roster::kLinger);
+  EXPECT_EQ(TakenOf(roster), "add a at 0") << "its slot was free again";
 }
 
 TEST(Roster, AWorkerThatFlapsKeepsItsSlotAndIsNeverDialledAgain) {
   Roster roster(2);
-  roster.Listed({Up("a"), Up("b")}, kStart);
+  roster.Listed({Up("a"), Up("b")}, kRosterStart);
   roster.TakeActions();
-  TimePoint now = kStart;
+  TimePoint now = kRosterStart;
   for (int i = 0; i < 20; ++i) {
     now += std::chrono::seconds(1);
     roster.Listed({Up("b")}, now);
     roster.Tick(Idle, now);
-    EXPECT_EQ(Taken(roster), "hold 0");
+    EXPECT_EQ(TakenOf(roster), "hold 0");
     now += std::chrono::seconds(1);
     roster.Listed({Up("a"), Up("b")}, now);
     roster.Tick(Idle, now);
-    EXPECT_EQ(Taken(roster), "take 0");
+    EXPECT_EQ(TakenOf(roster), "take 0");
   }
 }
 
 TEST(Roster, MoreWorkersThanSlotsAreRefusedOnceAndSeatedWhenThereIsRoom) {
   Roster roster(2);
   const std::vector<Endpoint> four = {Up("a"), Up("b"), Up("c"), Up("d")};
-  roster.Listed(four, kStart);
-  EXPECT_EQ(Taken(roster), "add a at 0, add b at 1, refuse 2 c");
-  roster.Listed(four, kStart);
-  EXPECT_EQ(Taken(roster), "");
-  roster.Listed({Up("b"), Up("c"), Up("d")}, kStart);
-  EXPECT_EQ(Taken(roster), "hold 0") << "a still has its slot";
-  roster.Tick(Idle, kStart + Roster::kLinger);
-  EXPECT_EQ(Taken(roster), "drop 0, add c at 0, refuse 1 d");
+  roster.Listed(four, kRosterStart);
+  EXPECT_EQ(TakenOf(roster), "add a at 0, add b at 1, refuse 2 c");
+  roster.Listed(four, kRosterStart);
+  EXPECT_EQ(TakenOf(roster), "");
+  roster.Listed({Up("b"), Up("c"), Up("d")}, kRosterStart);
+  EXPECT_EQ(TakenOf(roster), "hold 0") << "a still has its slot";
+  roster.Tick(Idle, kRosterStart + Roster::kLinger);
+  EXPECT_EQ(TakenOf(roster), "drop 0, add c at 0, refuse 1 d");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace baton::router {
 namespace {
 
-Candidate Worker(int slot, WorkerRole role = WorkerRole::kBoth) {
+Candidate NamedWorker(int slot, WorkerRole role = WorkerRole::kBoth) {
   static const auto* names = [] {
     auto* all = new std::vector<std::string>;
     for (int i = 0; i < 64; ++i) all->push_back(StrCat("worker-", i));
@@ -31,15 +31,15 @@ Candidate Worker(int slot, WorkerRole role = WorkerRole::kBoth) {
 }
 std::vector<Candidate> Workers(int n) {
   std::vector<Candidate> out;
-  for (int i = 0; i < n; ++i) out.push_back(Worker(i));
+  for (int i = 0; i < n; ++i) out.push_back(NamedWorker(i));
   return out;
 }
 /// Two that prefill (0, 1) and two that decode (2, 3).
-std::vector<Candidate> TwoOfEach() {
-  return {Worker(0, WorkerRole::kPrefill), Worker(1, WorkerRole::kPrefill), Worker(2, WorkerRole::kDecode),
-          Worker(3, WorkerRole::kDecode)};
+std::vector<Candidate> TwoNamedOfEach() {
+  return {NamedWorker(0, WorkerRole::kPrefill), NamedWorker(1, WorkerRole::kPrefill),
+          NamedWorker(2, WorkerRole::kDecode), NamedWorker(3, WorkerRole::kDecode)};
 }
-HandoffTerms Terms() {
+HandoffTerms EvenTerms() {
   return {4, 0, [](size_t, size_t) { return 1e5; }, 1e5};
 }
 size_t Alone(Scorer& scorer, const std::vector<Candidate>& workers, std::string_view session = "") {
@@ -47,7 +47,7 @@ size_t Alone(Scorer& scorer, const std::vector<Candidate>& workers, std::string_
 }
 /// Who prefills, who decodes.
 std::pair<size_t, size_t> Pair(Scorer& scorer, const std::vector<Candidate>& workers, std::string_view session = "") {
-  const HandoffTerms terms = Terms();
+  const HandoffTerms terms = EvenTerms();
   const auto answer = scorer.Answer({workers, 1000, &terms, {}, session});
   return {answer->prefill.value(), answer->worker};
 }
@@ -59,7 +59,7 @@ TEST(LeastLoaded, CountsRequestsByTheBatchAndPromptsByTheirTime) {
   EXPECT_EQ(Alone(*scorer, workers), 0u);
   workers[1].max_num_seqs = 64;
   EXPECT_EQ(Alone(*scorer, workers), 1u) << "six of 64 are less than four of 16";
-  workers = TwoOfEach();
+  workers = TwoNamedOfEach();
   workers[0].queued_tokens = 900, workers[1].queued_tokens = 1000;
   workers[2].running = 3, workers[3].running = 2;
   EXPECT_EQ(Pair(*scorer, workers), std::pair(size_t{0}, size_t{3}));
@@ -100,7 +100,7 @@ TEST(PowerOfTwo, IsNotTheLeastLoadedOfAll) {
 
 TEST(LongestPrefix, TakesWhoHoldsMostOnBothSides) {
   auto scorer = MakeLongestPrefix();
-  std::vector<Candidate> workers = TwoOfEach();
+  std::vector<Candidate> workers = TwoNamedOfEach();
   workers[1].cached_tokens = 512, workers[1].queued_tokens = 5000;
   workers[2].cached_tokens = 640, workers[2].running = 15;
   EXPECT_EQ(Pair(*scorer, workers), std::pair(size_t{1}, size_t{2}));
@@ -161,7 +161,7 @@ TEST(BySession, ASessionStaysAndOnlyTheSessionsOfOneThatLeavesMove) {
 
 TEST(BySession, BothSidesOfAPairStay) {
   auto scorer = MakeBySession(1);
-  std::vector<Candidate> workers = TwoOfEach();
+  std::vector<Candidate> workers = TwoNamedOfEach();
   std::set<std::pair<size_t, size_t>> seen;
   for (int s = 0; s < 64; ++s) {
     const std::string session = StrCat(s);
@@ -202,9 +202,9 @@ TEST(StagedPolicies, AmongManyPairsTheChoiceIsAsAmongAllOptions) {
     constexpr std::string_view kNumerics[] = {"a", "b", "c"};
     const auto kinds = static_cast<uint64_t>(1 + below(3)), versions = static_cast<uint64_t>(1 + below(3));
     for (int i = 0; i < 42; ++i) {
-      Candidate c = Worker(i, i % 14 == 0  ? WorkerRole::kBoth
-                              : i % 2 == 0 ? WorkerRole::kPrefill
-                                           : WorkerRole::kDecode);
+      Candidate c = NamedWorker(i, i % 14 == 0  ? WorkerRole::kBoth
+                                   : i % 2 == 0 ? WorkerRole::kPrefill
+                                                : WorkerRole::kDecode);
       c.numerics = kNumerics[below(kinds)];
       c.kv_protocol = {4, static_cast<uint32_t>(4 + below(versions))};
       if (below(versions) == 2) c.kv_protocol = {6, 6};
@@ -212,7 +212,7 @@ TEST(StagedPolicies, AmongManyPairsTheChoiceIsAsAmongAllOptions) {
       c.cached_tokens = static_cast<uint32_t>(16 * below(4));  // of 52
       workers.push_back(c);
     }
-    HandoffTerms terms = Terms();
+    HandoffTerms terms = EvenTerms();
     terms.local_prefill_max_tokens = below(2) == 0 ? 0 : 20;
     const NumericsRule rule{below(2) == 0 ? "" : kNumerics[below(3)], below(3) == 0};
     const RouteQuestion question{workers, 52, &terms, rule, "some session"};

@@ -16,26 +16,26 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-struct Model {
+struct NumbersModel {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<GrammarCompiler> compiler;
 };
 
-Model Load() {
-  Model m;
+NumbersModel LoadGpt2() {
+  NumbersModel m;
   m.tokenizer = *Tokenizer::FromHfDirectory(StrCat(golden::kFolder, "gpt2"));
   m.compiler = *GrammarCompiler::Make(*m.tokenizer, m.tokenizer->eos_ids(), m.tokenizer->vocab_size());
   return m;
 }
 
-bool Takes(const Model& m, const GrammarMatcher& start, const std::string& text) {
+bool Takes(const NumbersModel& m, const GrammarMatcher& start, const std::string& text) {
   const auto matcher = *start.Copy();
   return matcher->Consume(*m.tokenizer->Encode(text, false)).ok() && matcher->MayEnd();
 }
 
 /// Refused, or which of `texts` its grammar takes.
-std::optional<std::vector<std::string>> Taken(const Model& m, const json& schema, const std::vector<std::string>& texts,
-                                              std::string* why = nullptr) {
+std::optional<std::vector<std::string>> Taken(const NumbersModel& m, const json& schema,
+                                              const std::vector<std::string>& texts, std::string* why = nullptr) {
   const auto start = m.compiler->Compile(GrammarKind::kJsonSchema, schema.dump());
   if (!start.ok()) {
     if (why != nullptr) *why = std::string(start.status().message());
@@ -51,7 +51,7 @@ std::optional<std::vector<std::string>> Taken(const Model& m, const json& schema
 using Texts = std::vector<std::string>;
 
 TEST(GrammarNumbers, AnExclusiveBoundIsNotLetThrough) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   struct Case {
     const char* schema;
     Texts inside, outside;
@@ -104,7 +104,7 @@ TEST(GrammarNumbers, AnExclusiveBoundIsNotLetThrough) {
 }
 
 TEST(GrammarNumbers, ARangeWithoutANumberIsRefusedInTheSchemasOwnNumbers) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   const auto says = [&](const char* schema) {
     std::string why;
     EXPECT_FALSE(Taken(m, json::parse(schema), {}, &why)) << schema;
@@ -122,7 +122,7 @@ TEST(GrammarNumbers, ARangeWithoutANumberIsRefusedInTheSchemasOwnNumbers) {
 }
 
 TEST(GrammarNumbers, TheSchemasOfAGrammarOfRulesAreReadTheSameWay) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   const auto compiled = m.compiler->Compile(GrammarKind::kLark,
                                             R"lark(start: "<" inner ">"
 inner: %json {"type":"object","properties":{"p":{"type":"number","exclusiveMinimum":0,"maximum":0.5},"t":{"type":"string","format":"time"}},
@@ -205,7 +205,7 @@ Range RandomRange(std::mt19937& dice) {
 }
 
 TEST(GrammarNumbers, WhatIsTakenIsWithinTheBoundsAndWhatIsWithinThemIsTaken) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   std::mt19937 dice(17);
   int refused = 0, inside = 0, outside = 0;
   for (int i = 0; i < 1500; ++i) {
@@ -254,7 +254,7 @@ bool IsMultiple(const std::string& text, const std::string& step) {
 }
 
 TEST(GrammarNumbers, MultiplesWithinARangeAreThoseOfDecimals) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   std::mt19937 dice(18);
   int refused = 0, taken_ones = 0;
   for (int i = 0; i < 300; ++i) {
@@ -291,7 +291,7 @@ TEST(GrammarNumbers, MultiplesWithinARangeAreThoseOfDecimals) {
 // The compiler reads a step by multiplying it by ten until nothing is left behind the point: 0.07 comes
 // to 7.000000000000001.
 TEST(GrammarNumbers, StepsThatProductsOfDoublesMissAreServedButForFew) {
-  const Model m = Load();
+  const NumbersModel m = LoadGpt2();
   Texts refused;
   for (int hundredths = 1; hundredths < 100; ++hundredths) {
     const std::string step = StrCat(hundredths < 10 ? "0.0" : "0.", hundredths);

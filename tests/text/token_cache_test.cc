@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::unique_ptr<Tokenizer> Load(const std::string& name) {
+std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name) {
   auto tokenizer = Tokenizer::FromHfDirectory(golden::kFolder + name);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
   return *std::move(tokenizer);
@@ -42,7 +42,7 @@ std::vector<std::string> TextsWithSpecials(const Tokenizer& tokenizer) {
 class TokenCacheOf : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenCacheOf, GivesTheTokenizersIdsTheFirstTimeAndLater) {
-  const auto tokenizer = Load(GetParam());
+  const auto tokenizer = LoadTokenizer(GetParam());
   TokenCache cache(*tokenizer, 64 << 20);
   int64_t tokenized = 0;
   for (int round = 0; round < 2; ++round) {
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenCacheOf,
                          });
 
 TEST(PieceCutter, CutsBeforeSpecialTokensOnly) {
-  const auto tokenizer = Load("smollm");
+  const auto tokenizer = LoadTokenizer("smollm");
   const PieceCutter cutter(*tokenizer);
   EXPECT_THAT(cutter.Cut("<|im_start|>user\nx < y<|im_end|>\n<|im_start|>"),
               ElementsAre("<|im_start|>user\nx < y", "<|im_end|>\n", "<|im_start|>"));
@@ -77,7 +77,7 @@ TEST(PieceCutter, CutsBeforeSpecialTokensOnly) {
 }
 
 TEST(TokenCache, ATurnMoreOfAChatTokenizesThatTurnOnly) {
-  const auto tokenizer = Load("smollm");
+  const auto tokenizer = LoadTokenizer("smollm");
   TokenCache cache(*tokenizer, 1 << 20);
   const std::string first = "<|im_start|>user\nWho ran first?<|im_end|>\n",
                     reply = "<|im_start|>assistant\nThe router.<|im_end|>\n";
@@ -91,7 +91,7 @@ TEST(TokenCache, ATurnMoreOfAChatTokenizesThatTurnOnly) {
 }
 
 TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
-  const auto tokenizer = Load("smollm");
+  const auto tokenizer = LoadTokenizer("smollm");
   constexpr size_t kCapacity = 8192;
   TokenCache cache(*tokenizer, kCapacity);
   const auto text = [](int i) { return "text number " + std::to_string(i) + std::string(100, 'x'); };
@@ -113,14 +113,14 @@ TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
 }
 
 TEST(TokenCache, WithoutBytesItIsTheTokenizer) {
-  const auto tokenizer = Load("smollm");
+  const auto tokenizer = LoadTokenizer("smollm");
   TokenCache cache(*tokenizer, 0);
   EXPECT_EQ(*cache.Encode("<|im_start|>a", false), *tokenizer->Encode("<|im_start|>a", false));
   EXPECT_EQ(cache.counts().kept_bytes, 0u);
 }
 
 TEST(TokenCache, ThreadsMeetInIt) {
-  const auto tokenizer = Load("smollm");
+  const auto tokenizer = LoadTokenizer("smollm");
   TokenCache cache(*tokenizer, 4096);  // small: entries come and go under the readers
   std::vector<std::vector<int32_t>> expected;
   for (int i = 0; i < 50; ++i) expected.push_back(*tokenizer->Encode("<|im_start|>turn " + std::to_string(i), false));

@@ -95,9 +95,9 @@ class LoggingWatcher final : public WatchSink {
   Log& log_;
 };
 
-class World {
+class ShellWorld {
  public:
-  World() {
+  ShellWorld() {
     WorkerConfig config;
     config.model = "tests/data/tiny-llama", config.load_format = "dummy", config.dtype = "float32";
     config.threads = 1, config.max_num_seqs = 4, config.max_model_len = 256, config.kv_cache_memory = 4 << 20;
@@ -121,7 +121,7 @@ class World {
 
 constexpr std::array kPhases = {"running", "draining", "down"};
 
-void Enter(World& w, const std::string& phase) {
+void EnterPhase(ShellWorld& w, const std::string& phase) {
   if (phase == "draining") {
     w.shell->Drain([&w] { w.log.Say("drained"); });
     ASSERT_TRUE(w.log.WaitFor("drained"));
@@ -130,21 +130,21 @@ void Enter(World& w, const std::string& phase) {
 }
 
 struct Call {
-  std::function<void(World&)> say;
+  std::function<void(ShellWorld&)> say;
   std::string until;            ///< the last word it causes while there is an engine
   std::string when_draining{};  ///< if that is another one then
 };
 
 const std::vector<std::pair<std::string, Call>>& Calls() {
   static const std::vector<std::pair<std::string, Call>> calls = {
-      {"Relay a prompt", {[](World& w) { w.Relay("a", 3); }, "LENGTH", "Handled"}},
-      {"Watch", {[](World& w) { w.shell->AddWatcher(w.watcher), w.shell->ReportLoad(); }, "LoadEvent"}},
-      {"Tick", {[](World& w) { w.shell->Tick(); }, "Tick"}},
-      {"Report the load", {[](World& w) { w.shell->ReportLoad(); }, "Load"}},
-      {"Stream ends", {[](World& w) { w.shell->OnRelayEnd(w.stream), w.shell->ReportLoad(); }, "Load"}},
-      {"Drain", {[](World& w) { w.shell->Drain([&w] { w.log.Say("drained"); }); }, "drained"}},
+      {"Relay a prompt", {[](ShellWorld& w) { w.Relay("a", 3); }, "LENGTH", "Handled"}},
+      {"Watch", {[](ShellWorld& w) { w.shell->AddWatcher(w.watcher), w.shell->ReportLoad(); }, "LoadEvent"}},
+      {"Tick", {[](ShellWorld& w) { w.shell->Tick(); }, "Tick"}},
+      {"Report the load", {[](ShellWorld& w) { w.shell->ReportLoad(); }, "Load"}},
+      {"Stream ends", {[](ShellWorld& w) { w.shell->OnRelayEnd(w.stream), w.shell->ReportLoad(); }, "Load"}},
+      {"Drain", {[](ShellWorld& w) { w.shell->Drain([&w] { w.log.Say("drained"); }); }, "drained"}},
       {"Drain, role busy",
-       {[](World& w) {
+       {[](ShellWorld& w) {
           w.idle = false;
           w.shell->Drain([&w] { w.log.Say("drained"); });
           if (w.alive) w.log.WaitFor("Busy");
@@ -154,20 +154,20 @@ const std::vector<std::pair<std::string, Call>>& Calls() {
         },
         "drained"}},
       {"Drain, role busy, shutdown",
-       {[](World& w) {
+       {[](ShellWorld& w) {
           w.idle = false;
           w.shell->Drain([&w] { w.log.Say("drained"); });
           if (w.alive) w.log.WaitFor("Busy");
           w.shell->Shutdown();
         },
         "drained"}},
-      {"Shutdown", {[](World& w) { w.shell->Shutdown(); }, ""}},
+      {"Shutdown", {[](ShellWorld& w) { w.shell->Shutdown(); }, ""}},
   };
   return calls;
 }
 
 // call | one cell per phase: words in the order they were said
-constexpr const char* kTable = R"(
+constexpr const char* kShellTable = R"(
 Relay a prompt   | Handled LENGTH | Error(UNAVAILABLE) Handled | =
 Watch            | Snapshot READY Load LoadEvent | Snapshot DRAINING Load LoadEvent | =
 Tick             | Tick | Tick | =
@@ -180,9 +180,9 @@ Shutdown         | RoleStops RoleLetsGo | RoleStops RoleLetsGo | RoleStops RoleL
 )";
 
 TEST(EngineShellTable, EveryCallInEveryPhaseIsAnswered) {
-  ExpectEveryCell(kTable, kPhases, Calls(), [](const auto&, const std::string& phase, const Call& call) {
-    World w;
-    Enter(w, phase);
+  ExpectEveryCell(kShellTable, kPhases, Calls(), [](const auto&, const std::string& phase, const Call& call) {
+    ShellWorld w;
+    EnterPhase(w, phase);
     w.log.Take();
     call.say(w);
     const std::string& last = phase == "draining" && !call.when_draining.empty() ? call.when_draining : call.until;

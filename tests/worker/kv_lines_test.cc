@@ -11,13 +11,13 @@ namespace {
 
 using std::chrono::seconds;
 
-trust::PeerTrust Secret(char c) { return {.secret = trust::ClusterSecret::Of(std::string(32, c)).value()}; }
+trust::PeerTrust GroupSecret(char c) { return {.secret = trust::ClusterSecret::Of(std::string(32, c)).value()}; }
 
 /// A rank's end, and what came of it.
 struct End {
   End(const KvInvitation& invitation, int rank, char secret = 's')
       : line(KvLine::Dial(
-                 invitation, rank, "127.0.0.1", Secret(secret),
+                 invitation, rank, "127.0.0.1", GroupSecret(secret),
                  [this](const v1::RankOrder& order) { orders.push_back(order); },
                  [this](const absl::Status& why) { broken = why; })
                  .value()) {}
@@ -32,8 +32,8 @@ struct End {
   std::unique_ptr<KvLine> line;
 };
 
-struct World {
-  std::unique_ptr<KvLines> lines = KvLines::Open("127.0.0.1", 3, Secret('s')).value();
+struct LinesWorld {
+  std::unique_ptr<KvLines> lines = KvLines::Open("127.0.0.1", 3, GroupSecret('s')).value();
   std::vector<std::unique_ptr<End>> ends;
 
   void Join(int rank) { ends.push_back(std::make_unique<End>(lines->invitation(), rank)); }
@@ -54,7 +54,7 @@ v1::RankOrder Cut(uint64_t peer) {
 }
 
 TEST(KvLines, EachRankIsToldWhatIsItsOwnInOrderAndIsHeardByItsNumber) {
-  World w;
+  LinesWorld w;
   std::vector<std::pair<int, uint64_t>> heard;
   w.lines->Listen([&](int rank, const v1::RankNews& news) { heard.emplace_back(rank, news.lost()); });
   w.Join(2), w.Join(1);
@@ -70,7 +70,7 @@ TEST(KvLines, EachRankIsToldWhatIsItsOwnInOrderAndIsHeardByItsNumber) {
 }
 
 TEST(KvLines, WhoWasNotInvitedOrTakesARanksPlaceIsNotHeard) {
-  World w;
+  LinesWorld w;
   int heard = 0;
   w.lines->Listen([&](int, const v1::RankNews&) { ++heard; });
   w.Join(1);
@@ -91,7 +91,7 @@ TEST(KvLines, WhoWasNotInvitedOrTakesARanksPlaceIsNotHeard) {
 }
 
 TEST(KvLines, AnotherSecretIsRefusedWhereItDialled) {
-  World w;
+  LinesWorld w;
   w.ends.push_back(std::make_unique<End>(w.lines->invitation(), 1, 'x'));
   ASSERT_TRUE(w.Until([&] { return !w.ends[0]->broken.ok(); }).ok());
   EXPECT_THAT(w.ends[0]->broken.ToString(), testing::HasSubstr("another cluster secret"));
@@ -99,7 +99,7 @@ TEST(KvLines, AnotherSecretIsRefusedWhereItDialled) {
 }
 
 TEST(KvLines, ARankThatIsGoneEndsWhatWaitsForIt) {
-  World w;
+  LinesWorld w;
   w.Join(1), w.Join(2);
   ASSERT_TRUE(w.Until([&] { return w.lines->seated() == 2; }).ok());
   w.ends.pop_back();
@@ -110,7 +110,7 @@ TEST(KvLines, ARankThatIsGoneEndsWhatWaitsForIt) {
 }
 
 TEST(KvLines, RankZeroThatIsGoneIsToldOnce) {
-  World w;
+  LinesWorld w;
   w.Join(1);
   ASSERT_TRUE(w.Until([&] { return w.lines->seated() == 1; }).ok());
   w.lines = nullptr;
@@ -119,7 +119,7 @@ TEST(KvLines, RankZeroThatIsGoneIsToldOnce) {
 }
 
 TEST(KvLines, ARankThatDoesNotComeIsNamedWithTheTime) {
-  World w;
+  LinesWorld w;
   const absl::Status status = w.lines->Begin("life", "numerics", /*takes_kv=*/true, std::chrono::milliseconds(30));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(status.ToString(), testing::HasSubstr("more than 30 ms"));

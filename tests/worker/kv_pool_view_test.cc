@@ -16,7 +16,7 @@ namespace {
 constexpr int kLayers = 3, kKvHeads = 4, kDim = 8, kTokens = 50, kBlocks = 9;
 constexpr uint32_t kVectorBytes = kDim * 4;
 
-engine::ModelConfig Config() {
+engine::ModelConfig PooledModel() {
   engine::ModelConfig c;
   c.num_layers = kLayers;
   c.num_heads = 8;
@@ -33,13 +33,13 @@ std::array<uint64_t, kDim / 2> ValueAt(const KvCoordinate& at) {
 }
 
 /// The memories of a worker's ranks.
-class Ranks {
+class PooledRanks {
  public:
-  Ranks(int tensor, int stages, int block)
-      : tensor_(tensor), stages_(stages), layout_(engine::MakeKvLayout(Config(), DType::kF32, block).value()) {
+  PooledRanks(int tensor, int stages, int block)
+      : tensor_(tensor), stages_(stages), layout_(engine::MakeKvLayout(PooledModel(), DType::kF32, block).value()) {
     const std::vector<int32_t> blocks(layout_.groups.size(), kBlocks);
     for (int r = 0; r < tensor * stages; ++r) {
-      const engine::RankShape shape = engine::ShapeOf(Config(), engine::RankPlace::Of(r, tensor, stages, 1));
+      const engine::RankShape shape = engine::ShapeOf(PooledModel(), engine::RankPlace::Of(r, tensor, stages, 1));
       memories_.push_back(
           engine::KvMemory::Create(engine::RankKvLayout(layout_, shape), blocks, *ops_, shape.kv_heads.begin).value());
       all_.push_back(memories_.back().get());
@@ -55,7 +55,7 @@ class Ranks {
     KvSide side{.layout = layout_, .tensor_parallel_size = tensor_};
     for (int stage = 0; stage <= stages_; ++stage) {
       const engine::RankPlace place = engine::RankPlace::Of(stage * tensor_, tensor_, stages_, 1);
-      side.stage_layers.push_back(stage == stages_ ? kLayers : engine::ShapeOf(Config(), place).layers.begin);
+      side.stage_layers.push_back(stage == stages_ ? kLayers : engine::ShapeOf(PooledModel(), place).layers.begin);
     }
     return side;
   }
@@ -112,7 +112,7 @@ class Ranks {
   KvBlockTables tables_;
 };
 
-void MoveAndCompare(Ranks& from, Ranks& to) {
+void MoveAndCompare(PooledRanks& from, PooledRanks& to) {
   from.Compute();
   const TransferPlan plan = TransferPlan::Make(SideOf(from.layout()), SideOf(to.layout()), {0, kTokens}, 32).value();
   ASSERT_EQ(plan.lanes().size(), 1u);
@@ -136,14 +136,14 @@ TEST(PoolViewOfRanks, AnyCutFitsAnyOther) {
     for (const auto& [to_tp, to_stages] : {std::pair{1, 1}, {4, 1}, {2, 2}, {8, 1}}) {
       SCOPED_TRACE(testing::Message() << "TP " << from_tp << " PP " << from_stages << " to TP " << to_tp << " PP "
                                       << to_stages);
-      Ranks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
+      PooledRanks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
       MoveAndCompare(from, to);
     }
   }
 }
 
 /// Each lane from the memory of its source rank into that of its target rank, and nothing else.
-void MoveRankToRank(Ranks& from, Ranks& to) {
+void MoveRankToRank(PooledRanks& from, PooledRanks& to) {
   from.Compute();
   const TransferPlan plan = TransferPlan::Make(from.Side(), to.Side(), {0, kTokens}, 32).value();
   std::vector<std::byte> slot(1 << 18);
@@ -167,14 +167,14 @@ TEST(PoolViewOfRanks, AnyCutFitsAnyOtherWhereEachRankCarriesItsOwn) {
     for (const auto& [to_tp, to_stages] : {std::pair{1, 1}, {4, 1}, {2, 2}, {8, 1}}) {
       SCOPED_TRACE(testing::Message() << "TP " << from_tp << " PP " << from_stages << " to TP " << to_tp << " PP "
                                       << to_stages);
-      Ranks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
+      PooledRanks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
       MoveRankToRank(from, to);
     }
   }
 }
 
 TEST(PoolViewOfRanks, ADamagedPieceIsNotSent) {
-  Ranks from(2, 1, 16);
+  PooledRanks from(2, 1, 16);
   from.Compute();
   const KvPoolView view = from.View();
   const KvPlaneMemory& second = view.groups[0].planes[1][0].others.at(0);

@@ -23,7 +23,7 @@ class NotingHost final : public TicketHost {
   TicketAttach last;
 };
 
-class World {
+class TableWorld {
  public:
   v1::Attach MakeAttach(uint64_t gen, bool ticket = false) const {
     v1::Attach a = worker::MakeAttach("r", gen, 20, 4);
@@ -58,7 +58,7 @@ class World {
     r.mutable_key()->set_request_id("r"), r.set_attach_gen(gen);
     Say(up, mine);
   }
-  World() { book.Tick(h.scheduler(), h.now); }
+  TableWorld() { book.Tick(h.scheduler(), h.now); }
   /// Time goes by, and this side listens.
   void Tick(int after_ms) {
     for (const TimePoint end = h.now + std::chrono::milliseconds(after_ms); h.now < end;) {
@@ -109,10 +109,10 @@ class World {
   std::shared_ptr<KeepingSink> mine = std::make_shared<KeepingSink>(), other = std::make_shared<KeepingSink>();
 };
 
-constexpr std::array kStates = {"none", "Waiting", "Running", "Ticket", "Ticket runs", "Ended"};
+constexpr std::array kRelayStates = {"none", "Waiting", "Running", "Ticket", "Ticket runs", "Ended"};
 
 /// Attached with generation 5, two choices.
-void Enter(World& w, const std::string& state) {
+void EnterRelay(TableWorld& w, const std::string& state) {
   if (state == "none") return;
   const bool ticket = state.starts_with("Ticket");
   w.Attach(w.MakeAttach(5, ticket));
@@ -123,48 +123,48 @@ void Enter(World& w, const std::string& state) {
   }
 }
 
-using Apply = std::function<void(World&)>;
-const std::vector<std::pair<std::string, Apply>>& Events() {
-  static const std::vector<std::pair<std::string, Apply>> events = {
-      {"Attach, same", [](World& w) { w.Attach(w.MakeAttach(5)); }},
-      {"Attach, same on another stream", [](World& w) { w.Attach(w.MakeAttach(5), w.other); }},
-      {"Attach, older", [](World& w) { w.Attach(w.MakeAttach(4), w.other); }},
-      {"Attach, newer", [](World& w) { w.Attach(w.MakeAttach(6), w.other); }},
-      {"Attach, newer with a ticket", [](World& w) { w.Attach(w.MakeAttach(6, true), w.other); }},
+using ApplyToRelay = std::function<void(TableWorld&)>;
+const std::vector<std::pair<std::string, ApplyToRelay>>& RelayEvents() {
+  static const std::vector<std::pair<std::string, ApplyToRelay>> events = {
+      {"Attach, same", [](TableWorld& w) { w.Attach(w.MakeAttach(5)); }},
+      {"Attach, same on another stream", [](TableWorld& w) { w.Attach(w.MakeAttach(5), w.other); }},
+      {"Attach, older", [](TableWorld& w) { w.Attach(w.MakeAttach(4), w.other); }},
+      {"Attach, newer", [](TableWorld& w) { w.Attach(w.MakeAttach(6), w.other); }},
+      {"Attach, newer with a ticket", [](TableWorld& w) { w.Attach(w.MakeAttach(6, true), w.other); }},
       {"Attach, newer and wrong",
-       [](World& w) {
+       [](TableWorld& w) {
          v1::Attach a = w.MakeAttach(6);
          a.set_prompt_len(21);
          w.Attach(a, w.other);
        }},
-      {"Attach, draining", [](World& w) { w.book.Drain(), w.Attach(w.MakeAttach(6), w.other); }},
-      {"Credit", [](World& w) { w.Credit(5, 0); }},
-      {"Credit, other generation", [](World& w) { w.Credit(4, 0); }},
-      {"Credit on another stream", [](World& w) { w.Credit(5, 0, w.other); }},
-      {"Cancel on another stream", [](World& w) { w.Cancel(5, -1, w.other); }},
-      {"Cancel of a choice on another stream", [](World& w) { w.Cancel(5, 0, w.other); }},
-      {"Credit, no such choice", [](World& w) { w.Credit(5, 2); }},
-      {"Cancel", [](World& w) { w.Cancel(5); }},
-      {"Cancel, older", [](World& w) { w.Cancel(4); }},
-      {"Cancel, newer", [](World& w) { w.Cancel(6); }},
-      {"Cancel choice 1", [](World& w) { w.Cancel(5, 1); }},
-      {"Cancel choice 2 of 2", [](World& w) { w.Cancel(5, 2); }},
-      {"Stream ends", [](World& w) { w.End(w.mine); }},
-      {"Another stream ends", [](World& w) { w.End(w.other); }},
-      {"Host: failed after all", [](World& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
-      {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
-      {"Tick", [](World& w) { w.Tick(3900); }},
-      {"Tick, no renewal", [](World& w) { w.Tick(4000); }},
-      {"Stood still 60 s", [](World& w) { w.StandStill(60); }},
+      {"Attach, draining", [](TableWorld& w) { w.book.Drain(), w.Attach(w.MakeAttach(6), w.other); }},
+      {"Credit", [](TableWorld& w) { w.Credit(5, 0); }},
+      {"Credit, other generation", [](TableWorld& w) { w.Credit(4, 0); }},
+      {"Credit on another stream", [](TableWorld& w) { w.Credit(5, 0, w.other); }},
+      {"Cancel on another stream", [](TableWorld& w) { w.Cancel(5, -1, w.other); }},
+      {"Cancel of a choice on another stream", [](TableWorld& w) { w.Cancel(5, 0, w.other); }},
+      {"Credit, no such choice", [](TableWorld& w) { w.Credit(5, 2); }},
+      {"Cancel", [](TableWorld& w) { w.Cancel(5); }},
+      {"Cancel, older", [](TableWorld& w) { w.Cancel(4); }},
+      {"Cancel, newer", [](TableWorld& w) { w.Cancel(6); }},
+      {"Cancel choice 1", [](TableWorld& w) { w.Cancel(5, 1); }},
+      {"Cancel choice 2 of 2", [](TableWorld& w) { w.Cancel(5, 2); }},
+      {"Stream ends", [](TableWorld& w) { w.End(w.mine); }},
+      {"Another stream ends", [](TableWorld& w) { w.End(w.other); }},
+      {"Host: failed after all", [](TableWorld& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
+      {"Host: started", [](TableWorld& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
+      {"Tick", [](TableWorld& w) { w.Tick(3900); }},
+      {"Tick, no renewal", [](TableWorld& w) { w.Tick(4000); }},
+      {"Stood still 60 s", [](TableWorld& w) { w.StandStill(60); }},
       {"Stood still, then no renewal",
-       [](World& w) {
+       [](TableWorld& w) {
          for (int i = 0; i < 12; ++i) w.StandStill(60), w.Tick(100);
        }},
-      {"Tick, renewed", [](World& w) { w.Tick(3900), w.Renew(5), w.Tick(3900); }},
-      {"Tick, an older attach renewed", [](World& w) { w.Tick(3900), w.Renew(4), w.Tick(3900); }},
-      {"Step", [](World& w) { w.Step(); }},
+      {"Tick, renewed", [](TableWorld& w) { w.Tick(3900), w.Renew(5), w.Tick(3900); }},
+      {"Tick, an older attach renewed", [](TableWorld& w) { w.Tick(3900), w.Renew(4), w.Tick(3900); }},
+      {"Step", [](TableWorld& w) { w.Step(); }},
       {"Run to the end",
-       [](World& w) {
+       [](TableWorld& w) {
          while (w.Step()) continue;
        }},
   };
@@ -188,9 +188,9 @@ std::string EntriesOf(const KeepingSink& sink, size_t from, const std::string& p
   return text.empty() ? "" : prefix + text;
 }
 
-std::string Outcome(const std::string& state, const Apply& apply) {
-  World w;
-  Enter(w, state);
+std::string Outcome(const std::string& state, const ApplyToRelay& apply) {
+  TableWorld w;
+  EnterRelay(w, state);
   const size_t live = w.book.live(), mine = w.mine->messages.size();
   const int requests = w.Requests();
   w.host.log.clear();
@@ -204,7 +204,7 @@ std::string Outcome(const std::string& state, const Apply& apply) {
 }
 
 // event | one cell per state
-constexpr const char* kTable = R"(
+constexpr const char* kRelayTable = R"(
 Attach, same                   | →known Run | = | = | = | = | →known Run
 Attach, same on another stream | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
 Attach, older                  | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
@@ -238,8 +238,9 @@ Run to the end                 | = | →forgotten 8 tokens End End Stop | →for
 )";
 
 TEST(RelayBookTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(),
-                  [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+  ExpectEveryCell(
+      kRelayTable, kRelayStates, RelayEvents(),
+      [](const auto&, const std::string& state, const ApplyToRelay& apply) { return Outcome(state, apply); });
 }
 
 }  // namespace

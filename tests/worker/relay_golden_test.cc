@@ -9,7 +9,7 @@
 namespace baton::worker {
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
+using std::chrono::milliseconds;
 
 TEST(RelayGolden, AnAttach) {
   v1::Attach attach;
@@ -21,7 +21,7 @@ TEST(RelayGolden, AnAttach) {
   EXPECT_EQ(r->prompt_len, 3);
   EXPECT_EQ(r->sequence_index, 2u);
   EXPECT_EQ(r->priority, -4);
-  EXPECT_EQ(r->deadline, now + Milliseconds(1500));
+  EXPECT_EQ(r->deadline, now + milliseconds(1500));
   EXPECT_EQ(r->cache_salt, "tenant");
   EXPECT_EQ(r->credit, 5 + 512);
   const engine::SamplingParams& s = r->sampling;
@@ -84,7 +84,7 @@ TEST(RelayGolden, NewsOfAChoice) {
   out.tokens[1].chosen = {300, -0.25f, 1};
   out.finish = engine::FinishReason::kStop;
   out.stop_token = 300;
-  out.timings = {Milliseconds(1), Milliseconds(2), Milliseconds(7)};
+  out.timings = {milliseconds(1), milliseconds(2), milliseconds(7)};
   EXPECT_EQ(Hex(EncodeOutput(out).SerializeAsString()), golden::kEntry);
 }
 
@@ -94,7 +94,7 @@ TEST(RelayGolden, AChoiceThatEndsSinceNothingIsAllowed) {
   out.position = 3;
   out.finish = engine::FinishReason::kStop;
   out.nothing_allowed = true;
-  out.timings = {Milliseconds(1), Milliseconds(2), Milliseconds(7)};
+  out.timings = {milliseconds(1), milliseconds(2), milliseconds(7)};
   EXPECT_EQ(Hex(EncodeOutput(out).SerializeAsString()), golden::kNothingAllowedEntry);
 }
 
@@ -103,7 +103,7 @@ TEST(RelayGolden, AnErrorAndPromptScores) {
   out.position = 3;
   out.finish = engine::FinishReason::kError;
   out.error = absl::DeadlineExceededError("late");
-  out.timings = {Milliseconds(1), Milliseconds(2), Milliseconds(7)};
+  out.timings = {milliseconds(1), milliseconds(2), milliseconds(7)};
   EXPECT_EQ(Hex(EncodeOutput(out).SerializeAsString()), golden::kErrorEntry);
   const std::vector<std::string> pieces = EncodePromptLogprobs({Scored(), Scored()}, 1 << 16);
   ASSERT_EQ(pieces.size(), 1u);

@@ -19,13 +19,13 @@ using ::testing::HasSubstr;
 
 constexpr char kText[] = "0123456789abcdef0123456789abcdef";
 
-std::shared_ptr<const trust::ClusterSecret> Secret(const std::string& text = kText) {
+std::shared_ptr<const trust::ClusterSecret> SecretOf(const std::string& text = kText) {
   return trust::ClusterSecret::Of(text).value();
 }
 
 /// The token of a session that begins now.
 std::string NewSession(RouterSessions& sessions) {
-  trust::Greeting router(Secret(), trust::Greeting::Role::kCaller, trust::Purpose::kRpc, trust::NewNonce());
+  trust::Greeting router(SecretOf(), trust::Greeting::Role::kCaller, trust::Purpose::kRpc, trust::NewNonce());
   std::string call, proof;
   router.Begin(call);
   const std::string answer = sessions.Greet(call, "a").value();
@@ -37,9 +37,9 @@ std::string NewSession(RouterSessions& sessions) {
 }
 
 /// A worker's sessions and a router that greets.
-struct World {
-  explicit World(const std::string& routers_secret = kText)
-      : router(Secret(routers_secret), trust::Greeting::Role::kCaller, trust::Purpose::kRpc, trust::NewNonce()) {
+struct SessionWorld {
+  explicit SessionWorld(const std::string& routers_secret = kText)
+      : router(SecretOf(routers_secret), trust::Greeting::Role::kCaller, trust::Purpose::kRpc, trust::NewNonce()) {
     router.Begin(call);
   }
   /// Says the call; then `proof` is what the router would say next.
@@ -53,14 +53,14 @@ struct World {
     return taken;
   }
   FakeClock clock;
-  RouterSessions sessions{Secret(), clock};
+  RouterSessions sessions{SecretOf(), clock};
   trust::Greeting router;
   std::string call, proof;
 };
 
-constexpr std::array kStates = {"nothing", "called", "proved", "called long ago"};
+constexpr std::array kSessionStates = {"nothing", "called", "proved", "called long ago"};
 
-void Enter(World& w, const std::string& state) {
+void EnterSession(SessionWorld& w, const std::string& state) {
   if (state == "nothing") return;
   ASSERT_TRUE(w.Call().ok());
   if (state == "proved") w.sessions.Greet(w.proof, "10.0.0.7").status().IgnoreError();
@@ -73,7 +73,7 @@ std::string Said(const absl::StatusOr<std::string>& answer) {
   return !answer.ok() ? "refuses" : answer->empty() ? "lets in" : "answers";
 }
 
-constexpr char kTable[] = R"(
+constexpr char kSessionTable[] = R"(
 no greeting     | refuses | refuses | refuses | refuses
 a call          | answers | answers | answers | answers
 half a call     | refuses | refuses | refuses | refuses
@@ -85,30 +85,32 @@ no token        | refuses | refuses | refuses | refuses
 )";
 
 TEST(RouterSessionsTable, EveryWordInEveryState) {
-  using Say = std::function<std::string(World&)>;
-  const auto greet = [](World& w, const std::string& words) { return Said(w.sessions.Greet(words, "10.0.0.7")); };
-  const auto token = [](World& w, const std::string& text) {
+  using Say = std::function<std::string(SessionWorld&)>;
+  const auto greet = [](SessionWorld& w, const std::string& words) {
+    return Said(w.sessions.Greet(words, "10.0.0.7"));
+  };
+  const auto token = [](SessionWorld& w, const std::string& text) {
     return w.sessions.Check(text, "10.0.0.7").ok() ? "=" : "refuses";
   };
   const std::vector<std::pair<std::string, Say>> events = {
-      {"no greeting", [&](World& w) { return greet(w, ""); }},
-      {"a call", [&](World& w) { return greet(w, World().call); }},
-      {"half a call", [&](World& w) { return greet(w, w.call.substr(0, 20)); }},
-      {"its proof", [&](World& w) { return greet(w, w.proof.empty() ? std::string(64, 'p') : w.proof); }},
+      {"no greeting", [&](SessionWorld& w) { return greet(w, ""); }},
+      {"a call", [&](SessionWorld& w) { return greet(w, SessionWorld().call); }},
+      {"half a call", [&](SessionWorld& w) { return greet(w, w.call.substr(0, 20)); }},
+      {"its proof", [&](SessionWorld& w) { return greet(w, w.proof.empty() ? std::string(64, 'p') : w.proof); }},
       {"a wrong proof",
-       [&](World& w) {
+       [&](SessionWorld& w) {
          std::string wrong = w.proof.empty() ? std::string(64, 'p') : w.proof;
          wrong.back() = static_cast<char>(wrong.back() ^ 1);
          return greet(w, wrong);
        }},
       {"its token",
-       [&](World& w) { return token(w, w.router.done() ? w.router.SessionToken() : std::string(32, '0')); }},
-      {"another token", [&](World& w) { return token(w, std::string(32, '0')); }},
-      {"no token", [&](World& w) { return token(w, ""); }},
+       [&](SessionWorld& w) { return token(w, w.router.done() ? w.router.SessionToken() : std::string(32, '0')); }},
+      {"another token", [&](SessionWorld& w) { return token(w, std::string(32, '0')); }},
+      {"no token", [&](SessionWorld& w) { return token(w, ""); }},
   };
-  ExpectEveryCell(kTable, kStates, events, [&](const auto&, const std::string& state, const Say& say) {
-    World w;
-    Enter(w, state);
+  ExpectEveryCell(kSessionTable, kSessionStates, events, [&](const auto&, const std::string& state, const Say& say) {
+    SessionWorld w;
+    EnterSession(w, state);
     const int64_t before = w.sessions.refused();
     const std::string said = say(w);
     EXPECT_EQ(w.sessions.refused() - before, said == "refuses") << "each is counted once";
@@ -117,7 +119,7 @@ TEST(RouterSessionsTable, EveryWordInEveryState) {
 }
 
 TEST(RouterSessions, AnotherSecretIsNoticedByTheRouterAndCountedHere) {
-  World w(std::string(32, 'x'));
+  SessionWorld w(std::string(32, 'x'));
   EXPECT_THAT(w.Call().ToString(), HasSubstr("the peer has another cluster secret"));
   EXPECT_EQ(w.sessions.refused(), 0);
   w.clock.Advance(RouterSessions::kGreetingTime);
@@ -126,9 +128,9 @@ TEST(RouterSessions, AnotherSecretIsNoticedByTheRouterAndCountedHere) {
 }
 
 TEST(RouterSessions, AFloodOfCallsIsBoundedAndRoutersGetThrough) {
-  World w;
-  Enter(w, "proved");
-  const std::string call = World().call;
+  SessionWorld w;
+  EnterSession(w, "proved");
+  const std::string call = SessionWorld().call;
   for (size_t i = 0; i < 2 * RouterSessions::kMostGreetings; ++i) EXPECT_TRUE(w.sessions.Greet(call, "a").ok());
   EXPECT_EQ(w.sessions.refused(), RouterSessions::kMostGreetings);
   EXPECT_TRUE(w.sessions.Check(w.router.SessionToken(), "10.0.0.7").ok());
@@ -137,7 +139,7 @@ TEST(RouterSessions, AFloodOfCallsIsBoundedAndRoutersGetThrough) {
 
 TEST(RouterSessions, TheSessionThatWasUsedLeastRecentlyEndsFirst) {
   const FakeClock clock;
-  RouterSessions sessions(Secret(), clock);
+  RouterSessions sessions(SecretOf(), clock);
   const std::string first = NewSession(sessions), second = NewSession(sessions);
   for (size_t i = 2; i < RouterSessions::kMostSessions; ++i) NewSession(sessions);
   EXPECT_TRUE(sessions.Check(first, "a").ok());

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr char kModel[] = "tests/data/tiny-llama";
 
-WorkerConfig Config() {
+WorkerConfig StartConfig() {
   WorkerConfig c;
   c.model = kModel;
   c.load_format = "dummy";
@@ -31,19 +31,19 @@ WorkerConfig Config() {
 }
 
 TEST(KvBudget, TheFlagCounts) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.kv_cache_memory = 12345;
   EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 2048, 100 * kGiB), 12345);
 }
 
 TEST(KvBudget, ByDefaultWhatAllSequencesNeedAtFullLength) {
-  const WorkerConfig c = Config();
+  const WorkerConfig c = StartConfig();
   // 4 sequences of 100 tokens and a block of 16; K and V of 2 floats per token and a digest per block.
   EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 100, 100 * kGiB), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
 }
 
 TEST(KvBudget, ByDefaultLayersWithAWindowCountForWindowsAndNotForWholeSequences) {
-  const WorkerConfig c = Config();
+  const WorkerConfig c = StartConfig();
   const KvLayout layout = engine::FakeLayout(16, 32);
   ASSERT_EQ(layout.groups.size(), 2u);
   const int64_t bytes = KvBytes(c, layout, 4096, 100 * kGiB);
@@ -54,7 +54,7 @@ TEST(KvBudget, ByDefaultLayersWithAWindowCountForWindowsAndNotForWholeSequences)
 }
 
 TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.max_num_seqs = 65536;
   EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 1 << 20, 10 * kGiB), 4 * kGiB);
   c.local_workers = 2;
@@ -62,13 +62,13 @@ TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
 }
 
 TEST(KvBudget, AnUnknownAmountOfFreeMemoryIsNoCap) {
-  EXPECT_EQ(KvBytes(Config(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
+  EXPECT_EQ(KvBytes(StartConfig(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
 }
 
 TEST(StartUp, LoadsATinyModelPhaseByPhase) {
   StartUpProgress progress;
   EXPECT_EQ(progress.Get().phase, "resolve");
-  const absl::StatusOr<LoadedModel> loaded = StartUp(Config(), progress);
+  const absl::StatusOr<LoadedModel> loaded = StartUp(StartConfig(), progress);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->name, "tiny-llama");
   EXPECT_EQ(progress.Get().phase, "warm-up");
@@ -85,7 +85,7 @@ TEST(StartUp, WithoutATokenizerThereAreNoGrammars) {
   std::filesystem::create_directories(folder);
   std::filesystem::copy_file(std::string(kModel) + "/config.json", folder / "config.json",
                              std::filesystem::copy_options::overwrite_existing);
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.model = folder;
   StartUpProgress progress;
   const absl::StatusOr<LoadedModel> loaded = StartUp(c, progress);
@@ -94,7 +94,7 @@ TEST(StartUp, WithoutATokenizerThereAreNoGrammars) {
 }
 
 TEST(StartUp, TooLittleKvMemoryIsRefusedWithBothNumbersAndTheFlags) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.kv_cache_memory = 1000;
   c.max_model_len = 128;
   StartUpProgress progress;
@@ -105,7 +105,7 @@ TEST(StartUp, TooLittleKvMemoryIsRefusedWithBothNumbersAndTheFlags) {
 }
 
 TEST(StartUp, AContextLongerThanTheModelsIsRefusedWithBothNumbers) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.max_model_len = 1'000'000;
   StartUpProgress progress;
   const absl::Status s = StartUp(c, progress).status();
@@ -115,7 +115,7 @@ TEST(StartUp, AContextLongerThanTheModelsIsRefusedWithBothNumbers) {
 }
 
 TEST(StartUp, AContextOfOneTokenIsRefused) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.max_model_len = 1;
   StartUpProgress progress;
   const absl::Status s = StartUp(c, progress).status();
@@ -124,7 +124,7 @@ TEST(StartUp, AContextOfOneTokenIsRefused) {
 }
 
 TEST(StartUp, AModelThatIsNotThereIsNamed) {
-  WorkerConfig c = Config();
+  WorkerConfig c = StartConfig();
   c.model = "tests/data/no-such-model";
   StartUpProgress progress;
   const absl::Status s = StartUp(c, progress).status();
@@ -134,7 +134,7 @@ TEST(StartUp, AModelThatIsNotThereIsNamed) {
 
 TEST(WorkerConfig, EachBadFlagIsNamedWithItsValue) {
   const auto why = [](auto&& change) {
-    WorkerConfig c = Config();
+    WorkerConfig c = StartConfig();
     EXPECT_TRUE(c.Validate().ok());
     change(c);
     const absl::Status s = c.Validate();
@@ -151,8 +151,8 @@ TEST(WorkerConfig, EachBadFlagIsNamedWithItsValue) {
   EXPECT_THAT(why([](auto& c) { c.port = 70000; }), HasSubstr("--port 70000"));
 }
 
-WorkerConfig Ranks(int tensor, int stages, int width) {
-  WorkerConfig c = Config();
+WorkerConfig RanksConfig(int tensor, int stages, int width) {
+  WorkerConfig c = StartConfig();
   c.tensor_parallel_size = tensor;
   c.pipeline_parallel_size = stages;
   c.reduction_width = width;
@@ -161,7 +161,7 @@ WorkerConfig Ranks(int tensor, int stages, int width) {
 }
 
 TEST(StartUpOfRanks, EachHasItsPartAndAllHaveTheSameBlocks) {
-  const WorkerConfig c = Ranks(2, 2, 2);
+  const WorkerConfig c = RanksConfig(2, 2, 2);
   const auto ranks = StartRankThreads(c).value();
   StartUpProgress progress;
   const absl::StatusOr<LoadedModel> loaded = StartUp(c, progress, ranks.get());
@@ -178,13 +178,13 @@ TEST(StartUpOfRanks, EachHasItsPartAndAllHaveTheSameBlocks) {
 }
 
 TEST(StartUpOfRanks, AStepThatOneRankCannotDoIsGivenUpByAll) {
-  WorkerConfig c = Ranks(2, 1, 1);
+  WorkerConfig c = RanksConfig(2, 1, 1);
   c.kv_cache_memory = 1000;
   const auto ranks = StartRankThreads(c).value();
   StartUpProgress progress;
   const absl::Status short_of_memory = StartUp(c, progress, ranks.get()).status();
   EXPECT_TRUE(absl::IsResourceExhausted(short_of_memory)) << short_of_memory;
-  const WorkerConfig sixteen = Ranks(16, 1, 1);
+  const WorkerConfig sixteen = RanksConfig(16, 1, 1);
   const auto too_many = StartRankThreads(sixteen).value();
   const absl::Status heads = StartUp(sixteen, progress, too_many.get()).status();
   EXPECT_THAT(heads.ToString(), HasSubstr("--tensor-parallel-size 16 does not divide 8 attention heads"));

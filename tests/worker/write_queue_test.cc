@@ -28,7 +28,7 @@ class StrictReactor {
   std::string log;
 };
 
-class World {
+class QueueWorld {
  public:
   void Push(uint64_t number, size_t bytes = 0) {
     v1::RelayDown message;
@@ -50,10 +50,10 @@ class World {
   WriteQueue<StrictReactor, v1::RelayDown> queue{&reactor};
 };
 
-constexpr std::array kStates = {"idle",   "writing", "two queued",        "last set",
-                                "ending", "ended",   "ended, one unsent", "gone, one unsent"};
+constexpr std::array kQueueStates = {"idle",   "writing", "two queued",        "last set",
+                                     "ending", "ended",   "ended, one unsent", "gone, one unsent"};
 
-void Enter(World& w, const std::string& state) {
+void EnterQueue(QueueWorld& w, const std::string& state) {
   if (state == "idle") return;
   if (state == "ended") return w.queue.Finish(grpc::Status::OK);
   w.Push(1);
@@ -67,33 +67,33 @@ void Enter(World& w, const std::string& state) {
   if (state == "gone, one unsent") w.Detach();
 }
 
-std::string StateName(const World& w) {
+std::string StateName(const QueueWorld& w) {
   if (w.reactor.gone) return "gone";
   if (w.reactor.ended) return "ended";
   return w.reactor.writing ? "writing" : "idle";
 }
 
-using Apply = std::function<void(World&)>;
-const std::vector<std::pair<std::string, Apply>>& Events() {
-  static const std::vector<std::pair<std::string, Apply>> events = {
-      {"Push", [](World& w) { w.Push(3); }},
-      {"Push, far too much", [](World& w) { w.Push(3, kMaxQueuedBytes + 1); }},
-      {"Written", [](World& w) { w.WriteDone(); }},
-      {"Written, failed", [](World& w) { w.WriteDone(false); }},
+using ApplyToQueue = std::function<void(QueueWorld&)>;
+const std::vector<std::pair<std::string, ApplyToQueue>>& QueueEvents() {
+  static const std::vector<std::pair<std::string, ApplyToQueue>> events = {
+      {"Push", [](QueueWorld& w) { w.Push(3); }},
+      {"Push, far too much", [](QueueWorld& w) { w.Push(3, kMaxQueuedBytes + 1); }},
+      {"Written", [](QueueWorld& w) { w.WriteDone(); }},
+      {"Written, failed", [](QueueWorld& w) { w.WriteDone(false); }},
       {"All written",
-       [](World& w) {
+       [](QueueWorld& w) {
          while (w.reactor.writing) w.WriteDone();
        }},
-      {"FinishAfterQueue", [](World& w) { w.queue.FinishAfterQueue(grpc::Status::OK); }},
+      {"FinishAfterQueue", [](QueueWorld& w) { w.queue.FinishAfterQueue(grpc::Status::OK); }},
       {"FinishAfterQueue, all written",
-       [](World& w) {
+       [](QueueWorld& w) {
          w.queue.FinishAfterQueue(grpc::Status::OK);
          while (w.reactor.writing) w.WriteDone();
        }},
-      {"Finish", [](World& w) { w.queue.Finish(grpc::Status(grpc::StatusCode::ABORTED, "")); }},
-      {"Read on", [](World& w) { w.queue.IfOpen([](StrictReactor& r) { r.log += "Read "; }); }},
+      {"Finish", [](QueueWorld& w) { w.queue.Finish(grpc::Status(grpc::StatusCode::ABORTED, "")); }},
+      {"Read on", [](QueueWorld& w) { w.queue.IfOpen([](StrictReactor& r) { r.log += "Read "; }); }},
       {"Finish, done, told more",
-       [](World& w) {
+       [](QueueWorld& w) {
          w.queue.Finish(grpc::Status::OK);
          if (w.reactor.writing) w.WriteDone();
          if (!w.reactor.gone) w.Detach();
@@ -104,7 +104,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 }
 
 // event | one cell per state. "-": gRPC reports no write that was not begun
-constexpr const char* kTable = R"(
+constexpr const char* kQueueTable = R"(
 Push                          | →writing Write3 | = | = | = | = | = | = | =
 Push, far too much            | →ended Finish(8) | = | = | = | = | = | = | =
 Written                       | - | →idle | Write2 | →ended Finish(0) | →ended Finish(1) | - | - | -
@@ -118,10 +118,10 @@ Finish, done, told more       | →gone Finish(0) | →gone Finish(0) | →gone 
 )";
 
 TEST(WriteQueueTable, EveryEventInEveryStateKeepsTheRulesOfGrpc) {
-  ExpectEveryCell(kTable, kStates, Events(),
-                  [](const std::string& event, const std::string& state, const Apply& apply) {
-                    World w;
-                    Enter(w, state);
+  ExpectEveryCell(kQueueTable, kQueueStates, QueueEvents(),
+                  [](const std::string& event, const std::string& state, const ApplyToQueue& apply) {
+                    QueueWorld w;
+                    EnterQueue(w, state);
                     if ((event == "Written" || event == "Written, failed") && !w.reactor.writing)
                       return std::string("-");
                     const std::string before = StateName(w);

@@ -6,7 +6,7 @@
 namespace baton::engine {
 namespace {
 
-SteppedEngineOptions Options(int32_t batched_tokens = 2048, int32_t blocks = 64) {
+SteppedEngineOptions ScoredOptions(int32_t batched_tokens = 2048, int32_t blocks = 64) {
   SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.scheduler.max_model_len = 160;
@@ -26,7 +26,7 @@ TEST(PromptLogprobs, EveryPromptTokenButTheFirstIsScoredWhateverTheChunks) {
   std::string expected;
   for (const int32_t chunk : {2048, 16, 17, 7, 64}) {
     for (const int32_t logit_rows : {128, 5}) {
-      SteppedEngineOptions o = Options(chunk);
+      SteppedEngineOptions o = ScoredOptions(chunk);
       o.scheduler.max_logit_rows = logit_rows;
       SteppedEngine h(o);
       const Request r = Scored(1, 100);
@@ -46,7 +46,7 @@ TEST(PromptLogprobs, EveryPromptTokenButTheFirstIsScoredWhateverTheChunks) {
 }
 
 TEST(PromptLogprobs, APromptOfOneTokenHasNone) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ScoredOptions());
   ASSERT_TRUE(h.Add(Scored(1, 1)).ok());
   h.RunAll();
   EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].prompt_logprobs.empty());
@@ -54,7 +54,7 @@ TEST(PromptLogprobs, APromptOfOneTokenHasNone) {
 }
 
 TEST(PromptLogprobs, SuchARequestFillsTheCacheButDoesNotReadIt) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ScoredOptions());
   for (RequestKey key : {1, 2, 3}) {
     Request r = Scored(7, 100, key == 3 ? -1 : 0);
     r.key = key;
@@ -67,7 +67,7 @@ TEST(PromptLogprobs, SuchARequestFillsTheCacheButDoesNotReadIt) {
 }
 
 TEST(PromptLogprobs, APreemptedPromptScoresNothingTwice) {
-  SteppedEngineOptions o = Options(24, 12);
+  SteppedEngineOptions o = ScoredOptions(24, 12);
   o.prefix_caching = false;
   SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Scored(1, 20, 2, 130)).ok());
@@ -76,7 +76,7 @@ TEST(PromptLogprobs, APreemptedPromptScoresNothingTwice) {
   h.RunAll();
   EXPECT_GT(h.scheduler().Load().preemptions, 0);
   for (RequestKey key : {1, 2}) {
-    SteppedEngine alone(Options());
+    SteppedEngine alone(ScoredOptions());
     ASSERT_TRUE(alone.Add(key == 1 ? Scored(1, 20, 2, 130) : Scored(2, 100, 2, 40)).ok());
     alone.RunAll();
     EXPECT_EQ((h.answers[{key, 0}].Text()), (alone.answers[{key, 0}].Text())) << key;
@@ -84,7 +84,7 @@ TEST(PromptLogprobs, APreemptedPromptScoresNothingTwice) {
 }
 
 TEST(PromptLogprobs, OneChoiceOfNBringsThem) {
-  SteppedEngine h(Options(32));
+  SteppedEngine h(ScoredOptions(32));
   Request r = Scored(1, 60);
   r.sampling.n = 3;
   r.sampling.temperature = 1;
@@ -97,7 +97,7 @@ TEST(PromptLogprobs, OneChoiceOfNBringsThem) {
 
 TEST(PromptLogprobs, TheRestGoesToTheFirstLivingChoice) {
   for (const bool while_it_runs : {false, true}) {
-    SteppedEngine h(Options(32));
+    SteppedEngine h(ScoredOptions(32));
     Request r = Scored(1, 60);
     r.sampling.n = 2;
     ASSERT_TRUE(h.Add(r).ok());
@@ -117,7 +117,7 @@ TEST(PromptLogprobs, TheRestGoesToTheFirstLivingChoice) {
 }
 
 TEST(PromptLogprobs, NobodyWaitsForScoresWhenAllChoicesAreGone) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ScoredOptions());
   Request r = Scored(1, 60);
   r.sampling.n = 2;
   ASSERT_TRUE(h.Add(r).ok());
@@ -132,7 +132,7 @@ TEST(PromptLogprobs, NobodyWaitsForScoresWhenAllChoicesAreGone) {
 }
 
 TEST(PromptLogprobs, ManyScoredPromptsShareTheRowsOfAStep) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = ScoredOptions();
   o.scheduler.max_logit_rows = 40;
   SteppedEngine h(o);
   for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Scored(key, 50)).ok());

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t kTokens = 12;
 
-SteppedEngineOptions Options(int32_t blocks = 64) {
+SteppedEngineOptions ForkOptions(int32_t blocks = 64) {
   SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.prefix_caching = false;
@@ -30,7 +30,7 @@ Request Choices(int32_t n, int32_t prompt_len, uint32_t first = 0) {
 
 // Choice `index`, asked for by itself.
 std::string Alone(int32_t prompt_len, uint32_t index) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   EXPECT_TRUE(h.Add(Choices(1, prompt_len, index)).ok());
   h.RunAll();
   return h.answers[{1, index}].Text();
@@ -45,7 +45,7 @@ void ExpectAsAlone(const SteppedEngine& h, int32_t prompt_len, std::vector<uint3
 }
 
 TEST(SchedulerFork, EachChoiceIsWhatARequestOfItsOwnAnswers) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(4, 40)).ok());
   h.RunAll();
   ExpectAsAlone(h, 40, {0, 1, 2, 3});
@@ -53,7 +53,7 @@ TEST(SchedulerFork, EachChoiceIsWhatARequestOfItsOwnAnswers) {
 }
 
 TEST(SchedulerFork, ChoicesMayStartAtAnyIndex) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(2, 40, 5)).ok());
   h.RunAll();
   EXPECT_EQ(h.answers.size(), 2u);
@@ -61,14 +61,14 @@ TEST(SchedulerFork, ChoicesMayStartAtAnyIndex) {
 }
 
 TEST(SchedulerFork, ThePromptIsComputedOnce) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(4, 40)).ok());
   h.RunAll();
   EXPECT_EQ(h.fake().rows_run, 40 + 4 * (kTokens - 1));
 }
 
 TEST(SchedulerFork, ChoicesShareBlocksAndCopyTheOneTheyWriteInto) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.cache().pool(0).used_blocks(), 3) << "two whole blocks and a half one, for all three";
@@ -82,7 +82,7 @@ TEST(SchedulerFork, ChoicesShareBlocksAndCopyTheOneTheyWriteInto) {
 }
 
 TEST(SchedulerFork, APromptThatFillsItsBlocksCopiesNothing) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(3, 48)).ok());
   while (h.Step()) EXPECT_TRUE(h.plan().copies.empty());
   ExpectAsAlone(h, 48, {0, 1, 2});
@@ -90,7 +90,7 @@ TEST(SchedulerFork, APromptThatFillsItsBlocksCopiesNothing) {
 
 TEST(SchedulerFork, AChoiceCancelledDuringThePrefillIsMissedByNobody) {
   for (const uint32_t cancelled : {0u, 1u, 2u}) {
-    SteppedEngineOptions o = Options();
+    SteppedEngineOptions o = ForkOptions();
     o.scheduler.max_num_batched_tokens = 16;
     SteppedEngine h(o);
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
@@ -107,7 +107,7 @@ TEST(SchedulerFork, AChoiceCancelledDuringThePrefillIsMissedByNobody) {
 
 TEST(SchedulerFork, AChoiceCancelledWhileTheFirstTokensAreDrawnToo) {
   for (const uint32_t cancelled : {0u, 1u, 2u}) {
-    SteppedEngine h(Options());
+    SteppedEngine h(ForkOptions());
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
     ASSERT_TRUE(h.Begin());
     EXPECT_TRUE(h.scheduler().CancelSequence(1, cancelled, h.now));
@@ -124,7 +124,7 @@ TEST(SchedulerFork, AChoiceCancelledWhileTheFirstTokensAreDrawnToo) {
 
 TEST(SchedulerFork, AFailedStepEndsEveryChoiceForkedOrNot) {
   for (const int32_t chunk : {16, 64}) {  // fails in the prefill, and in the step that forks
-    SteppedEngineOptions o = Options();
+    SteppedEngineOptions o = ForkOptions();
     o.scheduler.max_num_batched_tokens = chunk;
     SteppedEngine h(o);
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
@@ -142,7 +142,7 @@ TEST(SchedulerFork, AFailedStepEndsEveryChoiceForkedOrNot) {
 }
 
 TEST(SchedulerFork, ACancelledStepThatWasToForkIsRunAgain) {
-  SteppedEngine h(Options());
+  SteppedEngine h(ForkOptions());
   ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
   h.fake().before_forward = [] { return absl::CancelledError("stopped"); };
   ASSERT_TRUE(h.Step());
@@ -153,7 +153,7 @@ TEST(SchedulerFork, ACancelledStepThatWasToForkIsRunAgain) {
 }
 
 TEST(SchedulerFork, ChoicesTakeTheirPlacesFromTheStart) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = ForkOptions();
   o.scheduler.max_num_seqs = 4;
   SteppedEngine h(o);
   Request single = Choices(1, 20);
@@ -168,19 +168,19 @@ TEST(SchedulerFork, ChoicesTakeTheirPlacesFromTheStart) {
 }
 
 TEST(SchedulerFork, ChoicesOfOneRequestPreemptEachOtherHarmlessly) {
-  SteppedEngine h(Options(11));
+  SteppedEngine h(ForkOptions(11));
   Request r = Choices(4, 70);
   ASSERT_TRUE(h.Add(r).ok());
   h.RunAll();
   ExpectAsAlone(h, 70, {0, 1, 2, 3});
-  SteppedEngineOptions tight = Options(11);
+  SteppedEngineOptions tight = ForkOptions(11);
   tight.scheduler.max_model_len = 160;
   SteppedEngine longer(tight);
   r.sampling.max_tokens = 80;
   ASSERT_TRUE(longer.Add(r).ok());
   longer.RunAll();
   EXPECT_GT(longer.scheduler().Load().preemptions, 0);
-  SteppedEngine roomy(Options());
+  SteppedEngine roomy(ForkOptions());
   ASSERT_TRUE(roomy.Add(r).ok());
   roomy.RunAll();
   for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ((longer.answers[{1, i}].Text()), (roomy.answers[{1, i}].Text())) << i;

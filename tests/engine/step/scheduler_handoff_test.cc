@@ -37,7 +37,7 @@ class Role final : public RolePolicy {
   int32_t budget_beside_decodes = 1 << 20;
 };
 
-SteppedEngineOptions Options(int32_t blocks = 64) {
+SteppedEngineOptions HandoffOptions(int32_t blocks = 64) {
   SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.scheduler.max_model_len = 160;
@@ -45,7 +45,7 @@ SteppedEngineOptions Options(int32_t blocks = 64) {
   return o;
 }
 
-Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens, int32_t n = 1) {
+Request EndlessSeeded(RequestKey key, int32_t prompt_len, int32_t max_tokens, int32_t n = 1) {
   Request r = MakeRequest(key, RandomTokens(5, prompt_len), max_tokens);
   r.sampling.ignore_eos = true;
   r.sampling.temperature = 1;
@@ -88,14 +88,14 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
     for (const int32_t prompt : {40, 48}) {
       Role role;
       role.hold = {1};
-      SteppedEngine h(Options(), &role);
-      HandOver(h, Endless(1, prompt, 20, n));
+      SteppedEngine h(HandoffOptions(), &role);
+      HandOver(h, EndlessSeeded(1, prompt, 20, n));
       ASSERT_TRUE(h.Step());
       EXPECT_EQ(h.plan().sequences[0].context, prompt) << "no prompt token is computed again";
       EXPECT_EQ(h.plan().sequences[0].num_tokens, 1);
       h.RunAll();
-      SteppedEngine whole(Options());
-      ASSERT_TRUE(whole.Add(Endless(1, prompt, 20, n)).ok());
+      SteppedEngine whole(HandoffOptions());
+      ASSERT_TRUE(whole.Add(EndlessSeeded(1, prompt, 20, n)).ok());
       whole.RunAll();
       for (uint32_t i = 0; i < static_cast<uint32_t>(n); ++i) {
         EXPECT_EQ((Tokens(h.answers[{1, i}]) + Tokens(h.answers[{2, i}])), (Tokens(whole.answers[{1, i}])))
@@ -109,9 +109,9 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
 }
 
 TEST(SchedulerHandoff, KvThatWasHandedOverIsFoundByTheNextPrompt) {
-  SteppedEngine h(Options());
+  SteppedEngine h(HandoffOptions());
   AttachedRequest attached;
-  attached.request = Endless(1, 40, 20);
+  attached.request = EndlessSeeded(1, 40, 20);
   attached.kv = h.cache().Start("", "");
   ASSERT_TRUE(h.cache().Grow(attached.kv, 40));
   attached.first = {{0, 7}};
@@ -122,8 +122,8 @@ TEST(SchedulerHandoff, KvThatWasHandedOverIsFoundByTheNextPrompt) {
 }
 
 TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
-  SteppedEngine h(Options());
-  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 1), {{0, 11}}).ok());
+  SteppedEngine h(HandoffOptions());
+  ASSERT_TRUE(AttachComputed(h, EndlessSeeded(1, 32, 1), {{0, 11}}).ok());
   h.Collect(h.scheduler().TakeOutputs());
   EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
   EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].tokens.empty()) << "the prefill side delivered it";
@@ -132,8 +132,8 @@ TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
 }
 
 TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
-  SteppedEngine h(Options());
-  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 10, 3), {{1, 11}, {2, 12}}).ok());
+  SteppedEngine h(HandoffOptions());
+  ASSERT_TRUE(AttachComputed(h, EndlessSeeded(1, 32, 10, 3), {{1, 11}, {2, 12}}).ok());
   EXPECT_FALSE(h.scheduler().CancelSequence(1, 0, h.now)) << "it ended on the prefill side";
   h.RunAll();
   EXPECT_EQ(h.answers.size(), 2u);
@@ -141,8 +141,8 @@ TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
 }
 
 TEST(SchedulerHandoff, AChoiceThatIsNamedTwiceLivesOnce) {
-  SteppedEngine h(Options());
-  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 10, 2), {{1, 11}, {1, 12}}).ok());
+  SteppedEngine h(HandoffOptions());
+  ASSERT_TRUE(AttachComputed(h, EndlessSeeded(1, 32, 10, 2), {{1, 11}, {1, 12}}).ok());
   EXPECT_EQ(h.scheduler().Load().running_sequences, 1);
   h.RunAll();
   EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
@@ -152,8 +152,8 @@ TEST(SchedulerHandoff, AChoiceThatIsNamedTwiceLivesOnce) {
 TEST(SchedulerHandoff, TheDeadlineOfWhatIsHeldWakesNobody) {
   Role role;
   role.hold = {1};
-  SteppedEngine h(Options(), &role);
-  Request r = Endless(1, 20, 10);
+  SteppedEngine h(HandoffOptions(), &role);
+  Request r = EndlessSeeded(1, 20, 10);
   r.deadline = h.now + std::chrono::seconds(5);
   ASSERT_TRUE(h.Add(r).ok());
   EXPECT_EQ(h.scheduler().NextDeadline(), r.deadline);
@@ -164,24 +164,24 @@ TEST(SchedulerHandoff, TheDeadlineOfWhatIsHeldWakesNobody) {
 
 // Decodes come first and may leave fewer places than a prompt's choices take when they fork.
 TEST(SchedulerHandoff, AttachedSequencesLeaveNoStepTooFull) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = HandoffOptions();
   o.scheduler.max_num_seqs = 4;
   o.scheduler.max_prefill_chunk = 16;
   SteppedEngine h(o);
-  ASSERT_TRUE(h.Add(Endless(1, 60, 5, /*n=*/3)).ok());
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 60, 5, /*n=*/3)).ok());
   ASSERT_TRUE(h.Step());
   for (RequestKey key = 2; key <= 4; ++key) {
-    ASSERT_TRUE(AttachComputed(h, Endless(key, 20, 12), {{0, 1}}).ok());
+    ASSERT_TRUE(AttachComputed(h, EndlessSeeded(key, 20, 12), {{0, 1}}).ok());
   }
   while (h.Step()) EXPECT_LE(h.plan().sequences.size(), 4u) << "step " << h.plan().step;
   for (uint32_t choice : {0u, 1u, 2u}) EXPECT_EQ((h.answers[{1, choice}].tokens.size()), 5u) << choice;
 }
 
 TEST(SchedulerHandoff, AnAttachWhosePartsDoNotFitTogetherIsRefused) {
-  SteppedEngine h(Options());
+  SteppedEngine h(HandoffOptions());
   const auto refusal = [&](int32_t kv_tokens, std::vector<FirstToken> first) {
     AttachedRequest attached;
-    attached.request = Endless(1, 40, 10);
+    attached.request = EndlessSeeded(1, 40, 10);
     attached.kv = h.cache().Start("", "");
     EXPECT_TRUE(h.cache().Grow(attached.kv, kv_tokens));
     attached.first = std::move(first);
@@ -197,8 +197,8 @@ TEST(SchedulerHandoff, AnAttachWhosePartsDoNotFitTogetherIsRefused) {
 }
 
 TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
-  SteppedEngine h(Options(12));
-  ASSERT_TRUE(h.Add(Endless(1, 100, 30)).ok());
+  SteppedEngine h(HandoffOptions(12));
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 100, 30)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.cache().pool(0).available_blocks(), 5);
   SequenceKv arriving = h.cache().Start("", "");
@@ -213,7 +213,7 @@ TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
 }
 
 TEST(SchedulerHandoff, OfAWindowOnlyWhatWasHandedOverIsFoundLater) {
-  SteppedEngineOptions options = Options(16);
+  SteppedEngineOptions options = HandoffOptions(16);
   options.layout = FakeLayout(64, 32);
   options.num_blocks = {16, 16};
   SteppedEngine h(options);
@@ -228,10 +228,10 @@ TEST(SchedulerHandoff, OfAWindowOnlyWhatWasHandedOverIsFoundLater) {
 
 TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
   Role role;
-  SteppedEngine h(Options(12), &role);
-  ASSERT_TRUE(h.Add(Endless(1, 60, 40)).ok());
+  SteppedEngine h(HandoffOptions(12), &role);
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 60, 40)).ok());
   ASSERT_TRUE(h.Step());
-  Request second = Endless(2, 60, 40);
+  Request second = EndlessSeeded(2, 60, 40);
   second.tokens = RandomTokens(6, 60);
   ASSERT_TRUE(h.Add(second).ok());
   ASSERT_TRUE(h.Step());
@@ -253,9 +253,9 @@ TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
 TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
   Role role;
   role.hand_back = true;
-  SteppedEngine h(Options(12), &role);
+  SteppedEngine h(HandoffOptions(12), &role);
   for (RequestKey key : {1, 2}) {
-    Request r = Endless(key, 60, 60);
+    Request r = EndlessSeeded(key, 60, 60);
     r.tokens = RandomTokens(key, 60);
     ASSERT_TRUE(h.Add(r).ok());
   }
@@ -272,13 +272,13 @@ TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
 TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
   Role role;
   role.hand_back = true;
-  SteppedEngineOptions options = Options(12);
+  SteppedEngineOptions options = HandoffOptions(12);
   options.scheduler.max_prefill_chunk = 4;
   SteppedEngine h(options, &role);
-  Request senior = Endless(1, 60, 90);
+  Request senior = EndlessSeeded(1, 60, 90);
   ASSERT_TRUE(h.Add(senior).ok());
   for (int i = 0; i < 15; ++i) ASSERT_TRUE(h.Step());
-  Request junior = Endless(2, 100, 60, /*n=*/2);
+  Request junior = EndlessSeeded(2, 100, 60, /*n=*/2);
   junior.tokens = RandomTokens(2, 100);
   ASSERT_TRUE(h.Add(junior).ok());
   h.RunAll();
@@ -291,11 +291,11 @@ TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
 TEST(SchedulerHandoff, APromptOfOneTokenTakesOfThePrefillsShare) {
   Role role;
   role.budget_beside_decodes = 3;
-  SteppedEngine h(Options(), &role);
-  ASSERT_TRUE(h.Add(Endless(1, 20, 50)).ok());
+  SteppedEngine h(HandoffOptions(), &role);
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 20, 50)).ok());
   ASSERT_TRUE(h.Step());
   for (RequestKey key = 2; key <= 9; ++key) {
-    Request r = Endless(key, 1, 5);
+    Request r = EndlessSeeded(key, 1, 5);
     r.tokens = RandomTokens(key, 1);
     ASSERT_TRUE(h.Add(r).ok());
   }
@@ -307,11 +307,11 @@ TEST(SchedulerHandoff, APromptOfOneTokenTakesOfThePrefillsShare) {
 TEST(SchedulerHandoff, ADecodeWorkerKeepsPrefillToItsShare) {
   Role role;
   role.budget_beside_decodes = 32;
-  SteppedEngine h(Options(), &role);
-  ASSERT_TRUE(h.Add(Endless(1, 20, 50)).ok());
+  SteppedEngine h(HandoffOptions(), &role);
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 20, 50)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.plan().total_tokens, 20) << "alone, a prefill takes the whole step";
-  Request r = Endless(2, 140, 5);
+  Request r = EndlessSeeded(2, 140, 5);
   r.tokens = RandomTokens(6, 140);
   ASSERT_TRUE(h.Add(r).ok());
   ASSERT_TRUE(h.Step());

@@ -6,7 +6,7 @@
 namespace baton::engine {
 namespace {
 
-SteppedEngineOptions Options() {
+SteppedEngineOptions MessagesOptions() {
   SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_step_ms = 0;
@@ -15,7 +15,7 @@ SteppedEngineOptions Options() {
 }
 
 TEST(SchedulerMessages, MoreLogprobsThanTheDeviceGivesAreRefusedWithBothNumbers) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = MessagesOptions();
   o.scheduler.max_logprobs = 128;
   SteppedEngine h(o);
   Request most = Endless(1, 40, 2), more = Endless(2, 40, 2), of_prompt = Endless(3, 40, 2);
@@ -33,7 +33,7 @@ TEST(SchedulerMessages, MoreLogprobsThanTheDeviceGivesAreRefusedWithBothNumbers)
 }
 
 TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   EXPECT_FALSE(h.scheduler().RunningPlanAbandoned());
@@ -51,7 +51,7 @@ TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
 }
 
 TEST(SchedulerLoad, ACanaryComputesLikeARequestAndCountsInNothing) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   Request canary = Endless(1, 5, 3);
   canary.canary = true;
   ASSERT_TRUE(h.Add(canary).ok());
@@ -71,7 +71,7 @@ TEST(SchedulerLoad, ACanaryComputesLikeARequestAndCountsInNothing) {
 }
 
 TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Add(Endless(2, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
@@ -83,7 +83,7 @@ TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
 }
 
 TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = MessagesOptions();
   o.scheduler.max_num_seqs = 1;
   SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
@@ -97,7 +97,7 @@ TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
 }
 
 TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   h.scheduler().Cancel(1, h.now);
@@ -109,7 +109,7 @@ TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {
 }
 
 TEST(SchedulerCancel, CancelAllLeavesNothing) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   for (RequestKey key = 1; key <= 5; ++key) ASSERT_TRUE(h.Add(Endless(key, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   h.scheduler().CancelAll(h.now);
@@ -136,7 +136,7 @@ void ExpectNoTraceOfACancelledStep(int32_t prompt_len) {
   std::vector<uint64_t> wanted;
   std::string answer, other;
   for (const bool cancelled : {false, true}) {
-    SteppedEngineOptions options = Options();
+    SteppedEngineOptions options = MessagesOptions();
     options.layout = FakeLayout(16, 18);
     options.num_blocks = {64, 64};
     options.scheduler.max_undelivered_tokens = 100;
@@ -172,7 +172,7 @@ TEST(SchedulerCancel, AStepThatWasCancelledHalfWayLeavesNoTrace) {
 }
 
 TEST(SchedulerCredit, TokensBeyondTheCreditWaitAndThenTheSequenceDoes) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   Request r = Endless(1, 20, 12);
   r.credit = 22;
   ASSERT_TRUE(h.Add(r).ok());
@@ -191,14 +191,14 @@ TEST(SchedulerCredit, TokensBeyondTheCreditWaitAndThenTheSequenceDoes) {
   h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
   h.scheduler().SetCredit(1, 0, 25, h.now);  // late
   h.RunAll();
-  SteppedEngine free(Options());
+  SteppedEngine free(MessagesOptions());
   ASSERT_TRUE(free.Add(Endless(1, 20, 12)).ok());
   free.RunAll();
   EXPECT_EQ(a.Text(), (free.answers[{1, 0}].Text()));
 }
 
 TEST(SchedulerCredit, TheEndWaitsForItsCreditButTheBlocksDoNot) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   Request r = Endless(1, 20, 4);
   r.credit = 20;
   ASSERT_TRUE(h.Add(r).ok());
@@ -219,7 +219,7 @@ TEST(SchedulerCredit, TheEndWaitsForItsCreditButTheBlocksDoNot) {
 }
 
 TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   Request r = Endless(1, 20, 12);
   r.credit = 21;
   ASSERT_TRUE(h.Add(r).ok());
@@ -234,7 +234,7 @@ TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
 }
 
 TEST(SchedulerCredit, ASequenceWithoutCreditKeepsItsPlace) {
-  SteppedEngineOptions o = Options();
+  SteppedEngineOptions o = MessagesOptions();
   o.scheduler.max_num_seqs = 4;
   SteppedEngine h(o);
   for (RequestKey key : {1, 2}) {
@@ -252,7 +252,7 @@ TEST(SchedulerCredit, ASequenceWithoutCreditKeepsItsPlace) {
 }
 
 TEST(SchedulerCredit, ASequenceWithoutCreditHoldsUpNoOther) {
-  SteppedEngine h(Options());
+  SteppedEngine h(MessagesOptions());
   Request stalled = Endless(1, 20, 100);
   stalled.credit = 20;
   ASSERT_TRUE(h.Add(stalled).ok());

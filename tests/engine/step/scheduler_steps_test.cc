@@ -10,7 +10,7 @@
 namespace baton::engine {
 namespace {
 
-SteppedEngineOptions Options(int32_t batched_tokens) {
+SteppedEngineOptions StepsOptions(int32_t batched_tokens) {
   SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_num_batched_tokens = batched_tokens;
@@ -31,7 +31,7 @@ std::vector<int32_t> RowsOf(const StepPlan& plan) {
 }
 
 TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
-  SteppedEngine h(Options(64));
+  SteppedEngine h(StepsOptions(64));
   ASSERT_TRUE(h.Add(Long(1, 20)).ok());
   ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Long(2, 200)).ok());
@@ -48,7 +48,7 @@ TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
 }
 
 TEST(SchedulerSteps, TheLoadCountsWhatIsLeftOfPrefillsAndNoDecodes) {
-  SteppedEngine h(Options(64));
+  SteppedEngine h(StepsOptions(64));
   ASSERT_TRUE(h.Add(Long(1, 20)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.scheduler().Load().prefill_tokens_left, 0) << "the first one decodes";
@@ -60,7 +60,7 @@ TEST(SchedulerSteps, TheLoadCountsWhatIsLeftOfPrefillsAndNoDecodes) {
 }
 
 TEST(SchedulerSteps, TheLoadCountsStepsBySizeAndTheRoomLeftInBlocks) {
-  SteppedEngine h(Options(64));
+  SteppedEngine h(StepsOptions(64));
   EXPECT_EQ(h.scheduler().Load().empty_tokens, 0);
   ASSERT_TRUE(h.Add(Long(1, 20)).ok());
   ASSERT_TRUE(h.Step());
@@ -81,7 +81,7 @@ TEST(SchedulerSteps, TheLoadCountsStepsBySizeAndTheRoomLeftInBlocks) {
 }
 
 TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
-  SteppedEngineOptions o = Options(128);
+  SteppedEngineOptions o = StepsOptions(128);
   o.scheduler.max_prefill_chunk = 32;
   SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Long(1, 100)).ok());
@@ -91,7 +91,7 @@ TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
 }
 
 SteppedEngineOptions InParts(int32_t partial, int32_t longer) {
-  SteppedEngineOptions o = Options(128);
+  SteppedEngineOptions o = StepsOptions(128);
   o.scheduler.max_prefill_chunk = 32;
   o.scheduler.max_partial_prefills = partial;
   o.scheduler.max_long_partial_prefills = longer;
@@ -141,7 +141,7 @@ TEST(SchedulerSteps, ShorterPromptsPassLongOnesThatWaitForALongOne) {
 TEST(SchedulerSteps, NoStepBreaksALimit) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     std::mt19937_64 rng(seed);
-    SteppedEngineOptions o = Options(16 + static_cast<int32_t>(rng() % 100));
+    SteppedEngineOptions o = StepsOptions(16 + static_cast<int32_t>(rng() % 100));
     o.num_blocks = {40};
     o.scheduler.max_num_seqs = 4 + static_cast<int32_t>(rng() % 6);
     o.scheduler.max_logit_rows = 20;
@@ -180,7 +180,7 @@ TEST(SchedulerSteps, NoStepBreaksALimit) {
 }
 
 TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
-  SteppedEngineOptions o = Options(2048);
+  SteppedEngineOptions o = StepsOptions(2048);
   o.num_blocks = {400};
   o.scheduler.max_model_len = 4000;
   o.scheduler.max_step_ms = 50;
@@ -245,7 +245,7 @@ TEST(SchedulerSteps, SlowDecodesShareTheirStepWithAPrefill) {
 }
 
 TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
-  SteppedEngineOptions o = Options(2048);
+  SteppedEngineOptions o = StepsOptions(2048);
   o.scheduler.max_step_ms = 0.001;  // even one decode takes longer
   SteppedEngine h(o);
   for (RequestKey key = 1; key <= 4; ++key) ASSERT_TRUE(h.Add(Long(key, 10, 200)).ok());
@@ -261,11 +261,11 @@ TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
 
 // Handoffs bring more sequences than a step has rows.
 TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
-  SteppedEngine all(Options(64));
+  SteppedEngine all(StepsOptions(64));
   ASSERT_TRUE(all.Add(Endless(1, 20, 8)).ok());
   all.RunAll();
   const int32_t last = all.answers[{1, 0}].tokens.back().token;
-  SteppedEngine h(Options(64));
+  SteppedEngine h(StepsOptions(64));
   Request stops = Endless(1, 20, 50), ends = Endless(1, 20, 50);
   stops.sampling.stop_token_ids = {last};
   ends.key = 2;
@@ -282,7 +282,7 @@ TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
 }
 
 TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
-  SteppedEngine h(Options(4));
+  SteppedEngine h(StepsOptions(4));
   for (RequestKey key = 1; key <= 10; ++key) {
     ASSERT_TRUE(AttachComputed(h, Long(key, 20, 100), {{0, 1}}).ok());
   }
@@ -295,7 +295,7 @@ TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
 }
 
 TEST(SchedulerSteps, APromptThatBeginsAsAnotherDidReadsTheCache) {
-  SteppedEngine h(Options(2048));
+  SteppedEngine h(StepsOptions(2048));
   Request first = Long(1, 100, 4);
   ASSERT_TRUE(h.Add(first).ok());
   h.RunAll();
@@ -311,7 +311,7 @@ TEST(SchedulerSteps, APromptThatBeginsAsAnotherDidReadsTheCache) {
 }
 
 TEST(SchedulerSteps, AWhollyCachedPromptStillComputesItsLastUnit) {
-  SteppedEngine h(Options(2048));
+  SteppedEngine h(StepsOptions(2048));
   for (RequestKey key = 1; key <= 2; ++key) {
     Request r = Long(1, 64, 8);
     r.key = key;
@@ -323,7 +323,7 @@ TEST(SchedulerSteps, AWhollyCachedPromptStillComputesItsLastUnit) {
 }
 
 TEST(SchedulerSteps, AResumedRequestReadsWhatItGeneratedBefore) {
-  SteppedEngine h(Options(2048));
+  SteppedEngine h(StepsOptions(2048));
   Request whole = Long(1, 40, 30);
   ASSERT_TRUE(h.Add(whole).ok());
   h.RunAll();
