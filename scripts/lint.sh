@@ -28,12 +28,13 @@ clang-format-19 --dry-run -Werror "${files[@]}" 2>&1 | grep -E '^[^ ].*error:' |
 clang-format-19 --dry-run -Werror "${files[@]}" >/dev/null 2>&1 || status=1
 
 if [ "${LINT_TIDY:-1}" != 0 ]; then
-  commands=build/release/compile_commands.json
+  commands=build/sources/compile_commands.json
   mkdir -p build
-  if [ ! -f "$commands" ]; then
+  if [ ! -f build/release/compile_commands.json ]; then
     cmake --preset release >build/configure-release.log 2>&1 || { tail -30 build/configure-release.log >&2; exit 1; }
   fi
   ninja -C build/release baton_proto >/dev/null  # its headers are generated
+  scripts/source_commands.py build/release build/sources
   tidy=()
   for file in "${files[@]}"; do
     case "$file" in *.cc) if grep -qF "/$file\"" "$commands"; then tidy+=("$file"); fi ;; esac
@@ -41,7 +42,7 @@ if [ "${LINT_TIDY:-1}" != 0 ]; then
   echo "lint: clang-format looked at ${#files[@]} files, clang-tidy looks at ${#tidy[@]}"
   if [ ${#tidy[@]} -gt 0 ]; then
     log=$(mktemp)
-    printf '%s\0' "${tidy[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p build/release --quiet \
+    printf '%s\0' "${tidy[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p build/sources --quiet \
       --extra-arg=-Wno-ignored-gch >"$log" 2>/dev/null || status=1  # GCC's precompiled headers are not clang's
     grep -E '(^|: )(error|warning):' "$log" | sort -u || true
     rm -f "$log"
