@@ -212,6 +212,7 @@ TEST(Grammar, AGrammarThatIsWrongIsRefusedWithThePlace) {
            {GrammarKind::kJsonSchema, R"({"items":{"properties":{"a":{"$ref":"#here"}}}})", "#/items/properties/a: "},
            {GrammarKind::kJsonSchema, R"({"enum":["a",{"b":9007199254740993}]})", "#/enum/1 is 9007199254740993"},
            {GrammarKind::kJsonSchema, R"({"items":{"type":"number","multipleOf":0.53}})", "#/items/multipleOf is 0.53"},
+           {GrammarKind::kJsonSchema, R"({"oneOf":[{"const":1},{"const":1.0}]})", "#/oneOf: it is supported where"},
            {GrammarKind::kJsonSchema, R"({"x-guidance":{"lenient":true},"not":{}})", "#/not is not supported"},
            {GrammarKind::kJsonSchema, R"({"oneOf":[{"minimum":1},{"maximum":2}]})", "#/oneOf: it is supported where"},
            {GrammarKind::kJsonSchema, "{\"type\":", "not JSON"},
@@ -255,6 +256,15 @@ TEST(Grammar, SchemasMeanWhatTheDraftSays) {
   EXPECT_TRUE(takes(R"({"const":{"$ref":"#/a%20b"}})", R"({"$ref":"#/a%20b"})")) << "what is a value stays as it is";
   EXPECT_TRUE(takes(R"({"type":"string","minLength":1.0,"maxLength":2.0})", R"("ab")"));
   EXPECT_TRUE(takes(R"({"const":9007199254740992})", "9007199254740992"));
+  EXPECT_TRUE(takes(R"({"oneOf":[{"const":1},{"enum":[2,"1",null]},{"const":3.5}]})", "2"));
+  EXPECT_TRUE(takes(R"({"uniqueItems":false,"items":{"format":"password"}})", R"(["a b"])"));
+  EXPECT_TRUE(takes(R"({"type":"string","format":"base64"})", R"("aGk=")"));
+  EXPECT_FALSE(takes(R"({"type":"string","format":"byte"})", R"("aGk")"));
+  EXPECT_TRUE(takes(R"({"format":"uuid4"})", R"("6ba7b810-9dad-41d1-80b4-00c04fd430c8")"));
+  EXPECT_FALSE(takes(R"({"format":"uuid4"})", R"("6ba7b810-9dad-11d1-80b4-00c04fd430c8")"));
+  const char* compact = R"({"x-guidance":{"whitespace_flexible":false},"type":"array","items":{"enum":[1,{"a":2}]}})";
+  EXPECT_TRUE(takes(compact, R"([1,{"a":2}])"));
+  EXPECT_FALSE(takes(compact, "[ 1]"));
   for (const char* schema : {R"({"type":["string","null"],"format":"time"})", R"({"format":"time"})",
                              R"({"properties":{"format":true},"format":"time","allOf":[{"minLength":3}]})"}) {
     EXPECT_TRUE(takes(schema, R"("23:59:59Z")")) << schema;

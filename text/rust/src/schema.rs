@@ -25,10 +25,15 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     Ok(schema)
 }
 
-/// Without the compiler's own keyword, by which it can be told to leave out what it does not know.
+/// Of the compiler's own keyword only whether white space may stand between the parts: by its other members it can be told
+/// to leave out what it does not know.
 pub fn own_keywords(mut schema: Value) -> Value {
+    const SPACED: &str = "whitespace_flexible";
     if let Value::Object(members) = &mut schema {
-        members.shift_remove("x-guidance");
+        let spaced = members.shift_remove("x-guidance").and_then(|own| own.get(SPACED).and_then(Value::as_bool));
+        if let Some(spaced) = spaced {
+            members.insert("x-guidance".into(), json!({ SPACED: spaced }));
+        }
     }
     schema
 }
@@ -192,9 +197,27 @@ const MAILBOX: &str = concat!(
     "){3,9}|",
     r"\[(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\])$"
 );
+const BASE64: &str = "^(?:[0-9A-Za-z+/]{4})*(?:[0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?$";
+macro_rules! uuid {
+    ($version:literal) => {
+        concat!("^[0-9a-f]{8}-[0-9a-f]{4}-", $version, "[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+    };
+}
 /// Formats in other words than the compiler's, which let through more: names without a bound (a host's has 253 characters
 /// at most), days that there are not.
-const WORDED: [(&str, &[&str]); 5] = [
+const WORDED: [(&str, &[&str]); 16] = [
+    ("byte", &[BASE64]),
+    ("base64", &[BASE64]),
+    ("uuid1", &[uuid!("1")]),
+    ("uuid3", &[uuid!("3")]),
+    ("uuid4", &[uuid!("4")]),
+    ("uuid5", &[uuid!("5")]),
+    // What OpenAPI and pydantic say of a text that may be any.
+    ("password", &[]),
+    ("binary", &[]),
+    ("path", &[]),
+    ("file-path", &[]),
+    ("directory-path", &[]),
     ("hostname", &[HOST, "^.{1,253}$"]),
     ("email", &[MAILBOX]),
     ("time", &[TIME]),
@@ -229,6 +252,13 @@ fn mend(members: &mut Map<String, Value>) {
     if let Some(Value::String(reference)) = members.get_mut("$ref") {
         decode_reference(reference);
     }
+    if members.get("uniqueItems") == Some(&Value::Bool(false)) {
+        members.shift_remove("uniqueItems");
+    }
+    if !members.contains_key("anyOf") && members.get("oneOf").is_some_and(all_differ) {
+        let constants = members.shift_remove("oneOf").unwrap_or_default();
+        members.insert("anyOf".into(), constants);
+    }
     for key in COUNTS {
         // 3.0 is a whole number to the draft.
         if let Some(count) = members.get_mut(key).filter(|count| count.is_f64()) {
@@ -249,6 +279,29 @@ fn mend(members: &mut Map<String, Value>) {
     for pattern in patterns {
         bounds::add_all_of(members, json!({"pattern": pattern}));
     }
+}
+
+/// Whether the schemas of a list each name their values, and no value is named twice: of these one fits at most.
+fn all_differ(schemas: &Value) -> bool {
+    let Value::Array(schemas) = schemas else { return false };
+    let mut seen = std::collections::BTreeSet::new();
+    schemas.iter().all(|schema| {
+        let named = match (schema.get("const"), schema.get("enum")) {
+            (Some(value), None) => std::slice::from_ref(value),
+            (None, Some(Value::Array(values))) => values.as_slice(),
+            _ => return false,
+        };
+        let mut own = Vec::new();
+        for value in named {
+            match value {
+                Value::Array(_) | Value::Object(_) => return false,
+                Value::Number(number) => own.push(format!("{:e}", number.as_f64().unwrap_or(f64::NAN))), // 1.0 is 1
+                other => own.push(other.to_string()),
+            }
+        }
+        own.dedup();
+        own.into_iter().all(|value| seen.insert(value))
+    })
 }
 
 /// `#/$defs/List%3Cint%3E` is the definition `List<int>`. The compiler looks names up as they stand there.
