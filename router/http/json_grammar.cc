@@ -80,11 +80,31 @@ bool TakeGuide(std::string_view field, std::string_view guide, Element e, Comple
   return true;
 }
 
+/// Holds a schema of `field` to JSON without white space between its parts.
+MaybeError LeaveOutWhiteSpace(std::string_view field, const std::string& option, CompletionRequest& r) {
+  const auto& grammar = r.input.sampling.grammar;
+  const std::string_view text = grammar ? std::string_view(grammar->text) : "";
+  constexpr std::string_view kWhite = " \t\r\n";
+  const bool any = text == "true";
+  const size_t open = text.find_first_not_of(kWhite), inside = any ? 0 : text.find_first_not_of(kWhite, open + 1);
+  if (!grammar || grammar->kind != GrammarKind::kJsonSchema || !r.input.grammar_field.starts_with(field))
+    return NotBuilt(option, "this field, but with a JSON Schema beside it,");
+  if (!any && (open == text.npos || text[open] != '{' || inside == text.npos)) return std::nullopt;  // no schema
+  const std::string_view rest = any ? "}" : text.substr(inside);
+  const bool empty = rest.front() == '}';
+  const std::string own = R"({"x-guidance":{"whitespace_flexible":false})";
+  r.input.sampling.grammar =
+      std::make_shared<const Grammar>(Grammar{grammar->kind, StrCat(own, empty ? "" : ",", rest)});
+  return std::nullopt;
+}
+
 MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
+  bool compact = false;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
   constexpr std::string_view kGuides[] = {"json", "regex", "choice", "grammar", "json_object"};
-  constexpr std::string_view kOptions[] = {"disable_any_whitespace", "disable_additional_properties"};
+  constexpr std::string_view kCompact = "disable_any_whitespace";
+  constexpr std::string_view kOptions[] = {kCompact, "disable_additional_properties"};
   for (auto [key, value] : object) {
     const auto is_one_of = [key = key](const auto& names) {
       return std::find(std::begin(names), std::end(names), key) != std::end(names);
@@ -98,13 +118,14 @@ MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRe
       if (!value.is_null()) TakeGuide(name, key, value, r, error);
     } else if (is_one_of(kOptions) || key == "disable_fallback") {
       if (!value.is_null()) error = Read(name, value, on);
-      if (!error && on && key != "disable_fallback") error = NotBuilt(name, "this field");  // there is no fallback
+      compact = compact || (on && key == kCompact);
+      if (!error && on && key == kOptions[1]) error = NotBuilt(name, "this field");  // and there is no fallback
     } else if (bool set = true; !value.is_null() && (value.get_bool().get(set) || set)) {
       error = NotBuilt(name, "this field");  // one that is off asks for nothing
     }
     if (error) return error;
   }
-  return std::nullopt;
+  return compact ? LeaveOutWhiteSpace(field, StrCat(field, ".", kCompact), r) : std::nullopt;
 }
 
 /// Leaves `out` as it is where the member is not there, or null.
@@ -137,7 +158,12 @@ MaybeError ReadResponseFormat(std::string_view field, Element e, CompletionReque
   const std::string name = StrCat(field, ".type");
   if (e["type"].get_string().get(type)) return BadRequest(StrCat("`", name, "` must be a string."), name);
   if (type == "text") return std::nullopt;
-  if (type == "json_object") return Take(field, GrammarKind::kJsonSchema, kAnyObject, r);
+  if (type == "json_object") {
+    Element schema;  // llama.cpp's: which object
+    if (e["schema"].get(schema) || schema.is_null()) return Take(field, GrammarKind::kJsonSchema, kAnyObject, r);
+    if (!schema.is_object()) return WrongType(StrCat(field, ".schema"), "a JSON Schema", schema);
+    return TakeSchema(StrCat(field, ".schema"), schema, r);
+  }
   if (type == "json_schema") return ReadJsonSchemaFormat(e, r);
   if (type == "structural_tag") return TakeStructuralTag(field, e, r);
   return BadRequest(StrCat("`", name, "` must be \"text\", \"json_object\" or \"json_schema\", got \"", type, "\"."),

@@ -101,12 +101,17 @@ MaybeError FormatWriter::WriteJsonSchema(Element format, const std::string& path
 }
 
 MaybeError FormatWriter::WriteAnyText(Element format, const std::string& path, const Behind& behind, Part& out) {
-  for (const char* limit : {"max_tokens", "max_chars"}) {
-    if (Element e; !format[limit].get(e) && !e.is_null()) return NotBuilt(StrCat(path, ".", limit), "this field");
+  Element e;
+  std::string any = "/(?s:.*)/";
+  if (!format["max_tokens"].get(e) && !e.is_null()) return NotBuilt(StrCat(path, ".max_tokens"), "this field");
+  if (int64_t most = -1; !format["max_chars"].get(e) && !e.is_null()) {
+    if (e.get_int64().get(most) || most < 0 || most > kMaxRepeats)
+      return MustBe(StrCat(path, ".max_chars"), StrCat("a number from 0 to ", kMaxRepeats));
+    any = StrCat("/(?s:.{0,", most, "})/");
   }
   if (!EndsWithText(behind)) return NoEnd(path);
   std::string body;
-  if (auto error = ReadFreeText(format, path, "/(?s:.*)/", body)) return error;
+  if (auto error = ReadFreeText(format, path, any, body)) return error;
   if (behind->empty()) {
     out = {body, true};
   } else {
@@ -170,13 +175,13 @@ MaybeError FormatWriter::Write(Element format, const std::string& path, const Be
   if (IsTokenFormat(type)) return WriteTokenFormat(format, type, path, behind, out);
   MaybeError error;
   if (type == "const_string") {
-    if ((error = ReadText(format, "value", path, text))) return error;
+    if (auto wrong = ReadText(format, "value", path, text)) return wrong;
     out = {QuotedText(text), true};
   } else if (type == "regex") {
-    if ((error = ReadText(format, "pattern", path, text))) return error;
+    if (auto wrong = ReadText(format, "pattern", path, text)) return wrong;
     out = {RegexLiteral(text), true};
   } else if (type == "grammar") {
-    if ((error = ReadText(format, "grammar", path, text))) return error;
+    if (auto wrong = ReadText(format, "grammar", path, text)) return wrong;
     const auto rules = RulesBegunBy("start", std::string(text));
     if (!rules.ok())
       return BadRequest(StrCat("`", path, ".grammar`: ", rules.status().message(), "."), StrCat(path, ".grammar"));

@@ -115,6 +115,20 @@ TEST_F(StructuralTag, EveryFormatTakesTheTextsOfItsLanguage) {
   }
 }
 
+TEST_F(StructuralTag, TextOfSoManyCharactersAtMost) {
+  const Case cases[] = {
+      {R"({"type":"any_text","max_chars":3})", {"", "a\u00e9<"}, {"abcd"}},
+      {R"({"type":"any_text","max_chars":3,"excludes":["b"]})", {"aaa"}, {"aaaa", "ab"}},
+      {R"({"type":"tag","begin":"<a>","content":{"type":"any_text","max_chars":3},"end":"</a>"})",
+       {"<a></a>", "<a>abc</a>", "<a></</a>"},
+       {"<a>abcd</a>", "<a>a</a>b"}},
+  };
+  for (const auto& [format, taken, refused] : cases) {
+    for (const std::string& text : taken) EXPECT_TRUE(Takes(format, text)) << format << "\n" << text;
+    for (const std::string& text : refused) EXPECT_FALSE(Takes(format, text)) << format << "\n" << text;
+  }
+}
+
 TEST_F(StructuralTag, TriggersWithinTheEndOfTheTagAroundThemAndGrammars) {
   const Case cases[] = {
       {StrCat(R"({"type":"tag","begin":"[","content":)", Triggered(""), R"(,"end":["<fin>","a<f]","<f"]})"),
@@ -290,6 +304,7 @@ TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
       {R"({"type":"json_schema","json_schema":{"items":{"properties":{"a":true},"patternProperties":{"b":true}}},"any_order":true})",
        path + ".json_schema.items.patternProperties", "any order"},
       {R"({"type":"any_text","max_tokens":3})", path + ".max_tokens", "max_tokens"},
+      {R"({"type":"any_text","max_chars":10001})", path + ".max_chars", "from 0 to 10000"},
       {R"({"type":"any_text","excludes":"a"})", path + ".excludes", "array"},
       {R"({"type":"or","elements":[]})", path + ".elements", "array"},
       {StrCat(R"({"type":"sequence","elements":[)", any, ",", any, "]}"), path + ".elements[0]", "last"},
