@@ -36,8 +36,8 @@ ThoughtStart ThoughtStartOf(ThoughtForm form, const Tokenizer& tokenizer, absl::
   const std::string decoded = tokenizer.Decode(prompt.last(std::min(prompt.size(), kTail)), false);
   const std::string_view tail = std::string_view(decoded).substr(0, WithoutWhiteBehind(decoded));
   if (tail.ends_with(kOpen)) return ThoughtStart::kOpen;
-  const bool untagged = form == ThoughtForm::kUntagged && !tail.ends_with(kClose);
-  return untagged ? ThoughtStart::kOpen : ThoughtStart::kMayOpen;
+  if (tail.ends_with(kClose)) return ThoughtStart::kClosed;
+  return form == ThoughtForm::kUntagged ? ThoughtStart::kOpen : ThoughtStart::kMayOpen;
 }
 
 bool ThoughtTagsAreSpecial(const Tokenizer& tokenizer) {
@@ -46,9 +46,9 @@ bool ThoughtTagsAreSpecial(const Tokenizer& tokenizer) {
 }
 
 ThoughtReader::ThoughtReader(ThoughtStart start)
-    : place_(start == ThoughtStart::kNone      ? Place::kText
-             : start == ThoughtStart::kMayOpen ? Place::kBefore
-                                               : Place::kBeginning) {}
+    : place_(start == ThoughtStart::kNone   ? Place::kText
+             : start == ThoughtStart::kOpen ? Place::kBeginning
+                                            : Place::kBefore) {}
 
 ThoughtReader::Piece ThoughtReader::Append(std::string_view text) {
   Piece piece;

@@ -19,6 +19,7 @@ enum class ThoughtStart : uint8_t {
   kNone,     ///< nothing in it is a thought
   kMayOpen,  ///< in the answer, which may begin with <think>
   kOpen,     ///< in thoughts: the prompt ends with <think>, or the model leaves the tag out
+  kClosed,   ///< behind thoughts: the prompt ends with </think>. A model that opens others is read as with kMayOpen
 };
 
 /// What --reasoning-parser may be.

@@ -185,6 +185,7 @@ MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const 
     return std::nullopt;
   }
   if (!budget && !s.grammar) return std::nullopt;
+  if (s.grammar && start == ThoughtStart::kClosed) return std::nullopt;  // it is of the whole answer
   const std::string field = s.grammar ? input.grammar_field : kBudget;
   auto whole = AfterThoughts(s.grammar.get(), start, budget, *model.tokenizer);
   const auto check = [&] { return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest, input.grammar_by); };

@@ -39,6 +39,7 @@ TEST(ThoughtReader, SplitsTheSameHoweverTheTextIsCut) {
       {kMayOpen, "<think>a </thin </think>b</think>", "a </thin|b</think>"},
       {kMayOpen, " yes <think>a</think>", "| yes <think>a</think>"},
       {kMayOpen, "<thin", "|<thin"},
+      {ThoughtStart::kClosed, "<think>a</think>b", "a|b"},
       {kMayOpen, "<think>a ", "a|"},
       {kOpen, "\na\n\nb\n</think>\nc", "a\n\nb|c"},
       {kOpen, "<think>a</think>b", "a|b"},
@@ -72,7 +73,8 @@ TEST(ThoughtStart, IsWhereThePromptEnds) {
   EXPECT_EQ(start(ThoughtForm::kTagged, "hi <think> x"), ThoughtStart::kMayOpen);
   EXPECT_EQ(start(ThoughtForm::kTagged, ""), ThoughtStart::kMayOpen);
   EXPECT_EQ(start(ThoughtForm::kUntagged, "hi"), ThoughtStart::kOpen);
-  EXPECT_EQ(start(ThoughtForm::kUntagged, "<think>\n\n</think>\n\n"), ThoughtStart::kMayOpen);
+  EXPECT_EQ(start(ThoughtForm::kUntagged, "<think>\n\n</think>\n\n"), ThoughtStart::kClosed);
+  EXPECT_EQ(start(ThoughtForm::kTagged, "<think>\n\n</think>\n\n"), ThoughtStart::kClosed);
   EXPECT_EQ(start(ThoughtForm::kNone, "<think>"), ThoughtStart::kNone);
 }
 
