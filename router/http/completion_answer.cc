@@ -335,7 +335,11 @@ void CompletionAnswer::Failed(ApiError error) {
   if (error.param.empty() && error.http_status == 400 && error.message.starts_with("the grammar")) {
     error.param = request_.input.grammar_field;
     error.message = StrCat("`", error.param, "`: ", error.message);
+  } else if (error.param.empty() && error.http_status == 400 && error.message.starts_with("a beam search")) {
+    error.param = request_.input.sampling.best_of.value_or(1) > 1 ? "best_of" : "n";
+    error.message = StrCat("`", error.param, "`: ", error.message);
   }
+  error = InTheirWords(std::move(error), request_.renamed);
   if (streaming_) {
     Write(format_->Broken(error));
     exchange_->End();

@@ -28,11 +28,13 @@ inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), con
   limits.max_depth += 4;  // what the translation puts around a value
   limits.readable_behind = 0;
   Parsed parsed = parse(made, limits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return InTheirWords(std::move(*error), given.renamed);
   if (auto* request = std::get_if<CompletionRequest>(&parsed)) {
     request->api = api;
     request->unknown_fields.insert(request->unknown_fields.begin(), given.unknown_fields.begin(),
                                    given.unknown_fields.end());
     request->responses = std::move(given.responses);
+    request->renamed = std::move(given.renamed);
     request->input.thinking_budget_is_a_wish = true;
     const bool renamed = given.input.grammar_field != RequestInput().grammar_field;
     if (renamed && request->input.grammar_field.starts_with("response_format"))

@@ -109,6 +109,21 @@ class MessageWriter {
   bool has_text_ = false;
 };
 
+/// Whether the last message is the beginning of the answer, which goes on from there: text of the assistant's.
+bool AnswerHasBegun(const simdjson::dom::object& body) {
+  simdjson::dom::array list, blocks;
+  std::string_view role, text, type;
+  if (body["messages"].get_array().get(list) || list.size() == 0) return false;
+  const auto last = list.at(list.size() - 1);
+  if (last["role"].get_string().get(role) || role != "assistant") return false;
+  if (!last["content"].get_string().get(text)) return !text.empty();
+  if (last["content"].get_array().get(blocks) || blocks.size() == 0) return false;
+  const bool all_said = std::ranges::all_of(blocks, [&](Element block) {
+    return !block["type"].get_string().get(type) && (type == "text" || type == "thinking");
+  });
+  return all_said && !blocks.at(blocks.size() - 1)["text"].get_string().get(text) && !text.empty();
+}
+
 MaybeError WriteConversation(const simdjson::dom::object& body, JsonWriter& w) {
   Element system, messages;
   simdjson::dom::array list;
@@ -128,6 +143,9 @@ MaybeError WriteConversation(const simdjson::dom::object& body, JsonWriter& w) {
     if (!one.empty()) absl::StrAppend(&out, out.empty() ? "" : ",", one);
   }
   w.Key("messages").Raw(StrCat("[", out, "]"));
+  Element given;
+  const bool says = !body["continue_final_message"].get(given) || !body["add_generation_prompt"].get(given);
+  if (!says && AnswerHasBegun(body)) w.Field("continue_final_message", true);
   return std::nullopt;
 }
 
@@ -207,6 +225,7 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   if (key == "stop_sequences") {
     w.Key("stop").Raw(simdjson::minify(value));
+    unknown.renamed.emplace_back("stop", key);
   } else if (key == "tools") {
     return WriteTools(value, w);
   } else if (key == "tool_choice") {

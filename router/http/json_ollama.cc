@@ -15,6 +15,7 @@ struct Prompting {
   std::string_view prompt, system;
   std::optional<Element> messages;
   bool raw = false, stream = true, logprobs = false;
+  bool unload = false;  ///< the model is to go as soon as it has answered
   int32_t top_logprobs = 0;
 };
 
@@ -23,6 +24,14 @@ std::string WithoutTag(std::string model) {
   constexpr std::string_view kLatest = ":latest";
   if (model.ends_with(kLatest)) model.resize(model.size() - kLatest.size());
   return model;
+}
+
+/// Whether a `keep_alive` is no time at all: 0, "0", "0s".
+bool IsNoTime(Element keep_alive) {
+  std::string_view text;
+  double seconds = 1;
+  if (!keep_alive.get_string().get(text)) return !text.empty() && text.find_first_not_of("0.hms") == text.npos;
+  return !keep_alive.get_double().get(seconds) && seconds == 0;
 }
 
 MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given) {
@@ -34,8 +43,10 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
     int64_t count = 0;
     if (key == "repeat_penalty") {
       w.Key("repetition_penalty").Raw(text);
+      given.renamed.emplace_back("repetition_penalty", key);
     } else if (key == "num_predict") {
       if (value.get_int64().get(count) || count >= 0) w.Key("max_tokens").Raw(text);  // below 0: as many as fit
+      given.renamed.emplace_back("max_tokens", "num_predict");
     } else if (json::IsFieldOfAnyApi(key)) {
       w.Key(key).Raw(text);
     } else {
@@ -59,18 +70,23 @@ MaybeError WriteOllamaFormat(Element format, JsonWriter& w) {
   return std::nullopt;
 }
 
-void WriteThink(Element think, JsonWriter& w) {
+MaybeError WriteThink(Element think, JsonWriter& w) {
   bool on = true;
   std::string_view effort;
-  if (!think.get_string().get(effort)) w.Field("reasoning_effort", effort);
-  if (think.get_bool().get(on)) on = true;
+  if (!think.get_string().get(effort)) {
+    w.Field("reasoning_effort", effort);
+  } else if (think.get_bool().get(on)) {
+    return json::WrongType("think", "a boolean, or a string that says how much", think);
+  }
   w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", on).EndObject();
   if (!on) w.Field("include_reasoning", false);
+  return std::nullopt;
 }
 
 MaybeError NoImages(Element images) {
   simdjson::dom::array list;
-  if (!images.get_array().get(list) && list.size() > 0) return NotBuilt("images", "looking at images");
+  if (images.get_array().get(list)) return json::WrongType("images", "an array", images);
+  if (list.size() > 0) return NotBuilt("images", "looking at images");
   return std::nullopt;
 }
 
@@ -98,7 +114,7 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
   } else if (key == "top_logprobs") {
     return json::Read(key, value, p.top_logprobs);
   } else if (key == "think") {
-    WriteThink(value, w);
+    return WriteThink(value, w);
   } else if (key == "images") {
     return NoImages(value);
   } else if (key == "suffix" || key == "template") {
@@ -107,7 +123,10 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
   } else if (key == "tools") {
     simdjson::dom::array list;
     if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
-  } else if (key != "keep_alive") {
+  } else if (key == "keep_alive") {
+    p.unload = IsNoTime(value);
+    given.unknown_fields.emplace_back(key);  // a model stays as long as its worker does
+  } else {
     json::PassOn(key, value, w, given);
   }
   return std::nullopt;
@@ -162,6 +181,26 @@ MaybeError WriteOllamaMessages(Element messages, JsonWriter& w) {
   return std::nullopt;
 }
 
+/// Whether the last message is the beginning of the answer.
+bool OllamaHasBegun(Element messages) {
+  simdjson::dom::array list;
+  std::string_view role, content;
+  if (messages.get_array().get(list) || list.size() == 0) return false;
+  const auto last = list.at(list.size() - 1);
+  return !last["role"].get_string().get(role) && role == "assistant" && !last["content"].get_string().get(content) &&
+         !content.empty() && last["tool_calls"].error() != simdjson::SUCCESS;
+}
+
+/// Asked nothing: the model is to be loaded, or to go. Null: there is something to answer.
+const char* LoadOnly(const Prompting& p, Api api) {
+  simdjson::dom::array messages;
+  const bool asks = api == Api::kOllamaChat
+                        ? !p.messages || p.messages->get_array().get(messages) || messages.size() > 0
+                        : !p.prompt.empty();
+  if (asks) return nullptr;
+  return p.unload ? "unload" : "load";
+}
+
 std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, const JsonLimits& limits, Api api) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);
@@ -174,6 +213,16 @@ std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, con
     if (value.is_null()) continue;
     if (auto error = WriteOllamaField(key, value, w, p, given)) return *std::move(error);
   }
+  if (const char* loads = LoadOnly(p, api)) {
+    Element model;
+    if (!document.root["model"].get(model) && !model.is_null()) {
+      if (auto error = json::Read("model", model, given.input.model)) return *std::move(error);
+    }
+    given.input.model = WithoutTag(std::move(given.input.model));
+    given.api = api;
+    given.loads = loads;
+    return given;
+  }
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
     if (p.logprobs) w.Field("logprobs", p.top_logprobs);
@@ -184,6 +233,7 @@ std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, con
   if (api == Api::kOllamaChat) {
     if (!p.messages) return BadRequest("`messages` is required.", "messages");
     if (auto error = WriteOllamaMessages(*p.messages, w)) return *std::move(error);
+    if (OllamaHasBegun(*p.messages)) w.Field("continue_final_message", true);
   } else {
     w.Key("messages").BeginArray();
     if (!p.system.empty()) w.BeginObject().Field("role", "system").Field("content", p.system).EndObject();

@@ -173,6 +173,17 @@ MaybeError TakeUnknown(std::string_view key, const Document& document, Completio
 
 }  // namespace
 
+ApiError InTheirWords(ApiError error, const Renamed& renamed) {
+  for (const auto& [ours, theirs] : renamed) {
+    if (error.param != ours && !error.param.starts_with(ours + ".")) continue;
+    const std::string quoted = StrCat("`", ours);
+    if (error.message.starts_with(quoted)) error.message.replace(0, quoted.size(), StrCat("`", theirs));
+    error.param.replace(0, ours.size(), theirs);
+    break;
+  }
+  return error;
+}
+
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);

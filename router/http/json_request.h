@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,11 @@ struct ResponsesPart {
   std::string input;                               ///< as it came: JSON, a text or items
 };
 
+/// A chat's field, and what the client's API calls it.
+using Renamed = std::vector<std::pair<std::string, std::string>>;
+/// An error that speaks of a chat's field, with the name that the client knows.
+ApiError InTheirWords(ApiError error, const Renamed& renamed);
+
 /// What chat and text completions share.
 struct CompletionRequest {
   RequestInput input;           ///< the prompt is set per prompt, for text completions with several
@@ -48,6 +54,8 @@ struct CompletionRequest {
   std::vector<Callable> callable;  ///< functions that the answer may or must call; empty: it is text
   bool must_call = false, parallel_calls = true;
   std::vector<std::string> unknown_fields;  ///< the first few
+  Renamed renamed;                          ///< of fields that the client's API calls otherwise
+  const char* loads = nullptr;  ///< Ollama's word where nothing is asked but that the model be loaded, or go
   std::optional<ResponsesPart> responses;
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);

@@ -177,8 +177,11 @@ MaybeError WriteResponsesToolChoice(Element choice, JsonWriter& w) {
 MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   Element format;
   std::string_view type;
+  if (!text.is_object()) return json::WrongType("text", "an object", text);
   if (text["format"].get(format) || format.is_null()) return std::nullopt;
   given.input.grammar_field = "text.format.schema";
+  given.renamed.emplace_back("response_format.json_schema", "text.format");
+  given.renamed.emplace_back("response_format", "text.format");
   if (format["type"].get_string().get(type) || type != "json_schema") {
     w.Key("response_format").Raw(simdjson::minify(format));
     return std::nullopt;
@@ -189,6 +192,15 @@ MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
     if (!format[key].get(value) && !value.is_null()) w.Key(key).Raw(simdjson::minify(value));
   }
   w.EndObject().EndObject();
+  return std::nullopt;
+}
+
+MaybeError WriteReasoning(Element reasoning, JsonWriter& w) {
+  Element effort;
+  if (!reasoning.is_object()) return json::WrongType("reasoning", "an object", reasoning);
+  if (reasoning["effort"].get(effort) || effort.is_null()) return std::nullopt;
+  if (!effort.is_string()) return json::WrongType("reasoning.effort", "a string", effort);
+  w.Key("reasoning_effort").Raw(simdjson::minify(effort));
   return std::nullopt;
 }
 
@@ -211,6 +223,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   ResponsesPart& part = *given.responses;
   if (key == "max_output_tokens") {
     w.Key("max_tokens").Raw(simdjson::minify(value));
+    given.renamed.emplace_back("max_tokens", key);
   } else if (key == "instructions") {
     return json::Read(key, value, part.instructions);
   } else if (key == "previous_response_id") {
@@ -224,8 +237,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   } else if (key == "text") {
     return WriteText(value, w, given);
   } else if (key == "reasoning") {
-    std::string_view effort;
-    if (!value["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
+    return WriteReasoning(value, w);
   } else if (key == "background") {
     bool background = false;
     if (auto error = json::Read(key, value, background)) return error;
@@ -235,7 +247,8 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
     if (value.get_array().get(parts)) return json::WrongType(key, "an array", value);
     for (Element part : parts) {
       std::string_view name;
-      if (!part.get_string().get(name) && name == "message.output_text.logprobs") w.Field("logprobs", true);
+      if (part.get_string().get(name)) return json::WrongType(key, "an array of strings", part);
+      if (name == "message.output_text.logprobs") w.Field("logprobs", true);
     }
   } else if (key == "top_logprobs") {
     int64_t count = 0;

@@ -10,7 +10,7 @@ namespace baton::router::json {
 namespace {
 
 bool IsName(std::string_view name) {
-  constexpr size_t kLongest = 64;
+  constexpr size_t kLongest = 128;  // Anthropic's; agents put the names of servers in front
   return !name.empty() && name.size() <= kLongest && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
@@ -24,16 +24,24 @@ std::string ArgumentsSchema(const simdjson::dom::object& parameters) {
   return StrCat(R"({"type":"object")", schema.size() > 2 ? "," : "", schema.substr(1));
 }
 
+MaybeError WrongMember(const std::string& tool, std::string_view name, std::string_view wanted, Element e) {
+  return BadRequest(StrCat("`", tool, ".function.", name, "` must be ", wanted, ", got ", TypeName(e), "."), "tools");
+}
+
 MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
   std::string_view type, name;
   if (e["type"].get_string().get(type) || type != "function")
     return BadRequest(StrCat("`", field, ".type` must be \"function\"."), "tools");
   if (e["function"]["name"].get_string().get(name) || !IsName(name)) {
-    return BadRequest(StrCat("`", field, ".function.name` must be 1 to 64 letters, digits, `-` and `_`."), "tools");
+    return BadRequest(StrCat("`", field, ".function.name` must be 1 to 128 letters, digits, `-` and `_`."), "tools");
   }
   out.name = std::string(name);
-  if (e["function"]["strict"].get_bool().get(out.strict)) out.strict = false;
-  Element parameters;
+  Element parameters, strict, description;
+  if (!e["function"]["strict"].get(strict) && !strict.is_null()) {
+    if (strict.get_bool().get(out.strict)) return WrongMember(field, "strict", "a boolean", strict);
+  }
+  if (!e["function"]["description"].get(description) && !description.is_null() && !description.is_string())
+    return WrongMember(field, "description", "a string", description);
   if (e["function"]["parameters"].get(parameters) || parameters.is_null()) {
     out.schema = R"({"type":"object","properties":{},"additionalProperties":false})";
     return std::nullopt;

@@ -252,6 +252,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   if (request.input.session.empty()) request.input.session = call->request.Header("X-Session-Id");
   if (service_.services().traces != nullptr) request.input.traceparent = call->request.Header("traceparent");
   if (!request.unknown_fields.empty()) TellOfUnknown(*call, request.unknown_fields);
+  if (request.loads != nullptr) return OllamaLoaded(call, request);
   AnswerHead head;
   head.id = StrCat(id_prefix, request.input.request_id.empty() ? call->id : request.input.request_id);
   head.created = UnixSeconds();

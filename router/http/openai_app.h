@@ -68,6 +68,8 @@ class OpenAiApp {
   void InputTokens(const std::shared_ptr<Call>& call);
   void OllamaChat(const std::shared_ptr<Call>& call);
   void OllamaGenerate(const std::shared_ptr<Call>& call);
+  /// What was asked nothing: its model is loaded, as it always is.
+  void OllamaLoaded(const std::shared_ptr<Call>& call, const CompletionRequest& request);
   void OllamaTags(const std::shared_ptr<Call>& call);
   void OllamaShow(const std::shared_ptr<Call>& call);
   void OllamaRunning(const std::shared_ptr<Call>& call);

@@ -1,5 +1,6 @@
 // The routes of APIs that are not OpenAI's chat and text completions. Each is a translation: the body becomes a chat's
 // (json_messages.cc, json_responses.cc, json_ollama.cc), the answer gets a format of its own.
+#include <ctime>
 #include <utility>
 
 #include "common/str_cat.h"
@@ -57,6 +58,24 @@ void OpenAiApp::AnswerTokensOf(const std::shared_ptr<Call>& call, CompletionRequ
     call->RespondJson(std::move(out));
   };
   service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
+}
+
+void OpenAiApp::OllamaLoaded(const std::shared_ptr<Call>& call, const CompletionRequest& request) {
+  const CallServices& s = service_.services();
+  const std::string& name = request.input.model;
+  if (!ServesModel(s.config, s.model, name))
+    return call->Fail(ModelNotFound(name, PublicModelNames(s.config, s.model)));
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Field("model", name.empty() ? PublicModelName(s.config, s.model) : name);
+  w.Field("created_at", Rfc3339(std::time(nullptr)));
+  if (request.api == Api::kOllamaChat) {
+    w.Key("message").BeginObject().Field("role", "assistant").Field("content", "").EndObject();
+  } else {
+    w.Field("response", "");
+  }
+  w.Field("done", true).Field("done_reason", request.loads).EndObject();
+  call->RespondJson(std::move(out));
 }
 
 namespace {

@@ -109,8 +109,18 @@ class Messages(Apis, unittest.TestCase):
         for headers in ({}, {"x-api-key": "three"}):
             self.assertEqual(self.c.post("/v1/messages", {"model": MODEL, "messages": GREETING, "max_tokens": 2}, headers=headers).status, 401)
 
+    def test_an_answer_goes_on_from_a_last_message_of_the_assistants(self):
+        begun = [*GREETING, {"role": "assistant", "content": "So it"}]
+        want = self.chat(begun, max_tokens=20, temperature=0, continue_final_message=True, add_generation_prompt=False)
+        got = self.ask(begun, max_tokens=20)
+        self.assertEqual(got["content"][0]["text"], want["choices"][0]["message"]["content"])
+        usage = got["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], want["usage"]["prompt_tokens"])
+        ollama = self.post("/api/chat", {"messages": begun, "stream": False, "options": {"num_predict": 20, "temperature": 0}}).json()
+        self.assertEqual(ollama["message"]["content"], want["choices"][0]["message"]["content"])
+
     def test_what_is_wrong_is_named(self):
-        for body, words in (({}, "`messages` is required"), ({"messages": [{"role": "user"}]}, "messages[0]"),
+        for body, words in (({}, "`messages` is required"), ({"messages": GREETING, "stop_sequences": ["a", ""]}, "`stop_sequences`"), ({"messages": [{"role": "user"}]}, "messages[0]"),
                             ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
                             ({"messages": GREETING, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search"),
                             ({"messages": GREETING, "tool_choice": {"type": "tool", "name": "x"}}, "needs `tools`")):
@@ -187,6 +197,9 @@ class Responses(Apis, unittest.TestCase):
         for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),
                             ({"input": "x", "tools": [{"type": "file_search"}]}, "file_search"), ({"input": "x", "background": True}, "background")):
             self.assertIn(words, self.post("/v1/responses", body, status=400).json()["error"]["message"])
+        for body, field in (({"max_output_tokens": 0}, "max_output_tokens"), ({"reasoning": "high"}, "reasoning"), ({"text": "x"}, "text")):
+            error = self.post("/v1/responses", {"input": "x", **body}, status=400).json()["error"]
+            self.assertEqual((error["param"], error["message"].split(" ")[0]), (field, f"`{field}`"))
         formed = {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}
         self.assertEqual(self.post("/v1/responses", formed, status=400).json()["error"]["param"], "text.format.schema")
         self.assertEqual(self.post("/v1/embeddings", {"input": "x"}, status=501).json()["error"]["code"], "unsupported_endpoint")
@@ -276,6 +289,16 @@ class Ollama(Apis, unittest.TestCase):
         self.assertEqual([token for line in lines for token in line.get("logprobs", [])], want)
         raw = self.post("/api/generate", {"prompt": "Hi", "raw": True, "stream": False, "logprobs": True, "top_logprobs": 1, "options": {"num_predict": 4, "seed": 1}})
         self.assertEqual([len(token["top_logprobs"]) for token in raw.json()["logprobs"]], [1] * raw.json()["eval_count"])
+
+    def test_a_model_is_loaded_without_an_answer(self):
+        """Clients ask for nothing before their first question, and with `keep_alive` 0 behind the last."""
+        for path, empty, says in (("/api/generate", {}, {"response": ""}), ("/api/generate", {"prompt": ""}, {"response": ""}),
+                                  ("/api/chat", {"messages": []}, {"message": {"role": "assistant", "content": ""}})):
+            for alive, reason in (({}, "load"), ({"keep_alive": "10m"}, "load"), ({"keep_alive": 0}, "unload")):
+                reply = self.post(path, {**empty, **alive})
+                self.assertEqual({**reply.json(), "created_at": ""}, {"model": MODEL, "created_at": "", **says, "done": True, "done_reason": reason})
+                self.assertEqual(reply.headers.get("X-Ignored-Fields"), "keep_alive" if alive else None)
+            self.post(path, {"model": "none", **empty}, status=404)
 
     def test_calls_formats_and_what_there_is(self):
         tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]

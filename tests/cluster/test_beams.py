@@ -170,9 +170,10 @@ class Beams(unittest.TestCase):
             for change, field in cases:
                 reply = c.post("/v1/completions", {**base, **change})
                 self.assertEqual((reply.status, reply.json()["error"]["param"]), (400, field), f"{change}: {reply.body}")
-            reply = c.post("/v1/completions", {**base, "n": 32, "max_tokens": 1900})
-            self.assertEqual(reply.status, 400, reply.body)
-            self.assertIn("a beam search with 32 beams", reply.json()["error"]["message"])
+            for width, field in (({"n": 32}, "n"), ({"best_of": 32}, "best_of")):
+                reply = c.post("/v1/completions", {**base, **width, "max_tokens": 1900})
+                self.assertEqual((reply.status, reply.json()["error"]["param"]), (400, field), reply.body)
+                self.assertIn(f"`{field}`: a beam search with 32 beams", reply.json()["error"]["message"])
 
 
 if __name__ == "__main__":

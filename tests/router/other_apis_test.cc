@@ -7,6 +7,7 @@ namespace baton::router {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using Parse = std::variant<CompletionRequest, ApiError> (*)(std::string_view, const JsonLimits&);
 
@@ -109,6 +110,95 @@ TEST(OtherApis, WhatTheirAnswersHaveNoPlaceForIsNamed) {
         << body.before;
     EXPECT_EQ(r.input.sampling.n, 1);
   }
+}
+
+ApiError RefusedBody(const Body& body, const std::string& fields) {
+  auto parsed = body.parse(StrCat(body.before, fields, body.behind), kLimits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return *error;
+  ADD_FAILURE() << body.before << fields << " was taken";
+  return {};
+}
+
+TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
+  const Body &messages = kBodies[0], &responses = kBodies[1], &chat = kBodies[2], &options = kBodies[4];
+  const std::tuple<Body, const char*, const char*, const char*> cases[] = {
+      {messages, R"("stop_sequences":[3])", "stop_sequences", "`stop_sequences` must be"},
+      {messages, R"("stop":[3])", "stop", "`stop` must be"},
+      {responses, R"("max_output_tokens":"x")", "max_output_tokens", "`max_output_tokens` must be an integer"},
+      {responses, R"("text":[])", "text", "`text` must be an object"},
+      {responses, R"("text":{"format":"json"})", "text.format", "`text.format` must be an object"},
+      {responses, R"("text":{"format":{"type":"xml"}})", "text.format.type", "`text.format.type` must be"},
+      {responses, R"("text":{"format":{"type":"json_schema"}})", "text.format.schema", "`text.format.schema` is"},
+      {responses, R"("reasoning":"high")", "reasoning", "`reasoning` must be an object"},
+      {responses, R"("reasoning":{"effort":3})", "reasoning.effort", "`reasoning.effort` must be a string"},
+      {responses, R"("include":[3])", "include", "`include` must be an array of strings"},
+      {chat, R"("think":{})", "think", "`think` must be a boolean"},
+      {chat, R"("images":true)", "images", "`images` must be an array"},
+      {options, R"("num_predict":"x")", "num_predict", "`num_predict` must be an integer"},
+      {options, R"("repeat_penalty":"x")", "repeat_penalty", "`repeat_penalty` must be a number"},
+  };
+  for (const auto& [body, fields, param, message] : cases) {
+    const ApiError error = RefusedBody(body, fields);
+    EXPECT_EQ(error.param, param) << fields;
+    EXPECT_THAT(error.message, HasSubstr(message)) << fields;
+  }
+  const CompletionRequest r = ReadBody(responses, R"("max_output_tokens":0)");  // its range is a matter for later
+  const ApiError later = InTheirWords(BadRequest("`max_tokens` must be at least 1.", "max_tokens"), r.renamed);
+  EXPECT_EQ(later.param, "max_output_tokens");
+  EXPECT_EQ(later.message, "`max_output_tokens` must be at least 1.");
+}
+
+bool GoesOn(Parse parse, const std::string& body) {
+  auto parsed = parse(body, kLimits);
+  const auto* request = std::get_if<CompletionRequest>(&parsed);
+  if (request == nullptr) {
+    ADD_FAILURE() << body << ": " << std::get<ApiError>(parsed).message;
+    return false;
+  }
+  const auto& prompt = std::get<ChatPrompt>(request->prompts.front());
+  EXPECT_NE(prompt.continue_final_message, prompt.add_generation_prompt) << body;
+  return prompt.continue_final_message;
+}
+
+TEST(OtherApis, AnAnswerGoesOnFromTheAssistantsLastMessage) {
+  const auto messages = [](const std::string& last, const char* more = "") {
+    return StrCat(R"({"messages":[{"role":"user","content":"Hi"},)", last, "]", more, "}");
+  };
+  const std::string begun = R"({"role":"assistant","content":"So"})";
+  for (const Parse parse : {ParseMessagesRequest, ParseOllamaChat}) {
+    EXPECT_TRUE(GoesOn(parse, messages(begun)));
+    EXPECT_FALSE(GoesOn(parse, messages(R"({"role":"assistant","content":""})")));
+    EXPECT_FALSE(GoesOn(parse, messages(R"({"role":"user","content":"So"})")));
+  }
+  EXPECT_FALSE(GoesOn(ParseMessagesRequest, messages(begun, R"(,"add_generation_prompt":true)"))) << "said otherwise";
+  const auto blocks = [&](const char* list) {
+    return GoesOn(ParseMessagesRequest, messages(StrCat(R"({"role":"assistant","content":[)", list, "]}")));
+  };
+  EXPECT_TRUE(blocks(R"({"type":"thinking","thinking":"hm"},{"type":"text","text":"So"})"));
+  EXPECT_FALSE(blocks(R"({"type":"text","text":"So"},{"type":"tool_use","id":"a","name":"f","input":{}})"));
+  EXPECT_FALSE(blocks(R"({"type":"text","text":"So"},{"type":"thinking","thinking":"hm"})"));
+  EXPECT_FALSE(GoesOn(ParseOllamaChat, messages(R"({"role":"assistant","content":"So","tool_calls":[]})")));
+}
+
+TEST(OtherApis, OllamaAsksForNothingToHaveAModelLoadedOrGone) {
+  const std::tuple<Parse, const char*, const char*> cases[] = {
+      {ParseOllamaGenerate, R"({"model":"m:latest"})", "load"},
+      {ParseOllamaGenerate, R"({"model":"m","prompt":"","keep_alive":"5m","stream":false})", "load"},
+      {ParseOllamaGenerate, R"({"model":"m","keep_alive":-1})", "load"},
+      {ParseOllamaGenerate, R"({"model":"m","keep_alive":0})", "unload"},
+      {ParseOllamaGenerate, R"({"model":"m","keep_alive":"0s"})", "unload"},
+      {ParseOllamaChat, R"({"model":"m","messages":[]})", "load"},
+      {ParseOllamaChat, R"({"model":"m","messages":[],"keep_alive":0})", "unload"},
+  };
+  for (const auto& [parse, body, loads] : cases) {
+    auto parsed = parse(body, kLimits);
+    ASSERT_TRUE(std::holds_alternative<CompletionRequest>(parsed)) << body;
+    const auto& request = std::get<CompletionRequest>(parsed);
+    EXPECT_STREQ(request.loads, loads) << body;
+    EXPECT_EQ(request.input.model, "m") << body;
+  }
+  EXPECT_EQ(ReadBody(kBodies[3], R"("keep_alive":0)").loads, nullptr) << "there is something to answer";
+  EXPECT_THAT(ReadBody(kBodies[3], R"("keep_alive":0)").unknown_fields, ElementsAre("keep_alive"));
 }
 
 TEST(OtherApis, AWrongValueOfAChatsFieldIsRefused) {

@@ -86,6 +86,12 @@ TEST(Tools, WhatIsWrongIsNamed) {
       {tool(R"({"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}})"), "tools",
        "two functions called f"},
       {tool("3"), "tools", "tools[0].type"},
+      {tool(StrCat(R"({"type":"function","function":{"name":")", std::string(129, 'f'), R"("}})").c_str()), "tools",
+       "tools[0].function.name` must be 1 to 128 letters"},
+      {tool(R"({"type":"function","function":{"name":"f","strict":"yes"}})"), "tools",
+       "tools[0].function.strict` must be a boolean, got a string"},
+      {tool(R"({"type":"function","function":{"name":"f","description":3}})"), "tools",
+       "tools[0].function.description` must be a string, got an integer"},
       {StrCat(kTools, R"(,"tool_choice":"required","guided_regex":"a")"), "tool_choice", "`guided_regex` both"},
   };
   for (const auto& [more, param, message] : cases) {
@@ -93,6 +99,12 @@ TEST(Tools, WhatIsWrongIsNamed) {
     EXPECT_EQ(error.param, param) << more;
     EXPECT_THAT(error.message, HasSubstr(message)) << more;
   }
+}
+
+TEST(Tools, NamesMayBeAsLongAsAgentsMakeThem) {
+  const std::string name(128, 'f');
+  const auto chat = Chat(With(StrCat(R"("tools":[{"type":"function","function":{"name":")", name, R"("}}])")));
+  EXPECT_EQ(chat.callable.front().name, name);
 }
 
 TEST(Tools, OneCallAtATimeIsTheClientsWish) {
