@@ -142,6 +142,13 @@ struct RelayNews {
   std::optional<StageTimings> timings;
 };
 
+/// Whether `last`, the last token of `end` (FirstToken or RelayNews), ended its choice: it counts, but is not text. The
+/// model's own ends come without a stop_token_id.
+template <typename End>
+bool IsStopToken(int32_t last, const End& end) {
+  return end.finish == FinishReason::kStop && !end.nothing_allowed && end.stop_token_id.value_or(last) == last;
+}
+
 /// News, and the leg that they are of.
 struct LegNews {
   std::string_view leg_id;  ///< of the message they came in

@@ -171,7 +171,7 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
     const auto count = static_cast<uint32_t>(news.token_ids.size());
     choice.credit -= std::min(choice.credit, count);
-    const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
+    const bool stop_token = IsStopToken(news.token_ids.back(), news);
     (limits_.whole ? held_ : actions_)
         .emplace_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token, worker_});
     if (limits_.whole) Consumed(news.index, count);

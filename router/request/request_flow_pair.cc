@@ -112,7 +112,7 @@ void RequestFlow::TakeFirst(FirstToken first) {
   choices_[first.index].output.push_back(first.token_id);
   std::vector<PositionLogprobs> logprobs;
   if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
-  const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
+  const bool stop_token = IsStopToken(first.token_id, first);
   actions_.emplace_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token, prefill_});
   if (first.finish != FinishReason::kNone) End(end);
 }

@@ -203,6 +203,9 @@ class Combined(unittest.TestCase):
         self.assertTrue(re.fullmatch("[a-z]{1,29}", cut["text"]))
         short = self.choices(guided_choice=["ab"], min_tokens=30)[0]
         self.assertEqual((short["text"], short["finish_reason"]), ("ab", "stop"), "a grammar has an end before min_tokens")
+        for include, end in ((False, ""), (True, "<|im_end|>")):
+            shown = self.choices(guided_choice=["ab"], skip_special_tokens=False, include_stop_str_in_output=include)[0]
+            self.assertEqual((shown["text"], shown["finish_reason"]), ("ab" + end, "stop"), "what ends an answer is text where that is asked for")
 
     def test_with_biases_and_penalties(self):
         forbidden = self.choices(guided_choice=["a", "b"], logit_bias={str(t): -100 for t in self.tokens_of("a")}, temperature=0)[0]

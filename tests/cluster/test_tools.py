@@ -115,6 +115,22 @@ class Families(unittest.TestCase):
                 self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools"), refused.body)
                 self.assertIn("/unevaluatedItems is not supported", refused.json()["error"]["message"])
 
+    def test_where_the_mark_of_a_call_is_a_special_token_no_other_is_text(self):
+        strict = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+        ask = {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 250, "chat_template_kwargs": {"enable_thinking": False},
+               "tools": [{"type": "function", "function": {"name": "go", "parameters": strict, "strict": True}}]}
+        mark = "[TOOL_CALLS]"
+        with thinking_model(more=[mark], special=[mark]) as model, Cluster(model, args=["--tool-call-parser", "mistral"]) as c:
+            answers = []
+            for fields in [{"guided_regex": "Well", "seed": 1}, *({"logit_bias": {"550": 12}, "seed": seed} for seed in range(6))]:
+                whole = c.post("/v1/chat/completions", {**ask, **fields}).json()["choices"][0]
+                (content, calls, end), = streamed(c.post("/v1/chat/completions", {**ask, **fields, "stream": True}).body).values()
+                self.assertEqual((content, end), (whole["message"]["content"] or "", whole["finish_reason"]))
+                self.assertEqual([name for _, name, _ in calls.values()], [call["function"]["name"] for call in whole["message"].get("tool_calls", [])])
+                answers.append((content, end, len(calls)))
+            self.assertEqual(answers[0], ("Well", "stop", 0), "the end of an answer is no text")
+            self.assertGreater(sum(count for _, _, count in answers), 3)
+
     def test_hermes(self):
         self.check("hermes")
 

@@ -17,8 +17,8 @@ TEMPLATE = """{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<
 
 
 @contextlib.contextmanager
-def thinking_model(more=()):
-    """The model's folder; `more`: further tokens."""
+def thinking_model(more=(), special=()):
+    """The model's folder; `more`: further tokens, `special`: those of them that are no text."""
     with tempfile.TemporaryDirectory(prefix="baton-thinking-") as folder:
         model = pathlib.Path(folder, "tiny-thinker")
         shutil.copytree(TINY, model)
@@ -27,7 +27,7 @@ def thinking_model(more=()):
         settings = json.loads((model / "tokenizer_config.json").read_text())
         for tag in ("<think>", "</think>", *more):
             tokenizer["added_tokens"].append({"id": config["vocab_size"], "content": tag, "single_word": False, "lstrip": False,
-                                              "rstrip": False, "normalized": False, "special": False})
+                                              "rstrip": False, "normalized": False, "special": tag in special})
             config["vocab_size"] += 1
         settings["chat_template"] = TEMPLATE
         (model / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -110,8 +110,13 @@ TEST(RequestFlow, OnlyATokenThatStoppedTheAnswerIsNoText) {
     RelayNews news = Tokens(1, 0, kPrompt, {5, 6}, FinishReason::kStop);
     news.stop_token_id = stop_token_id;
     flow.News(news, kStart);
-    EXPECT_EQ(Taken(flow).starts_with("emit c0 5 6 stop"), stop_token_id == 6);
+    EXPECT_EQ(Taken(flow).starts_with("emit c0 5 6 stop"), stop_token_id != 7) << "the model's own end has no id";
   }
+  RequestFlow flow = FlowIn(State::kAttached);
+  RelayNews news = Tokens(1, 0, kPrompt, {5, 6}, FinishReason::kStop);
+  news.nothing_allowed = true;
+  flow.News(news, kStart);
+  EXPECT_TRUE(Taken(flow).starts_with("emit c0 5 6, ")) << "no token could be drawn behind the last";
 }
 
 TEST(RequestFlow, AChoiceWithoutAnAllowedTokenEndsAndSaysSo) {

@@ -31,7 +31,7 @@ TEST(RequestFlowWhole, TokensAreHeldUntilEveryChoiceHasEnded) {
   EXPECT_EQ(Taken(flow), "");
   EXPECT_FALSE(flow.started_output());
   flow.News(Tokens(1, 1, 11, {8}, FinishReason::kLength), kStart);
-  EXPECT_EQ(Taken(flow), "emit c0 5 6, end c0 1, emit c1 7, emit c1 8, end c1 2, complete");
+  EXPECT_EQ(Taken(flow), "emit c0 5 6 stop, end c0 1, emit c1 7, emit c1 8, end c1 2, complete");
 }
 
 TEST(RequestFlowWhole, WhatIsHeldIsPaidForWithCredit) {
@@ -51,7 +51,7 @@ TEST(RequestFlowWhole, WhatALostWorkerSentIsDroppedAndTheSearchBeginsAgain) {
   EXPECT_EQ(Taken(flow), "attach w1 g2 @10");
   flow.News(Tokens(2, 1, 10, {7, 8}, FinishReason::kLength), kStart);
   flow.News(Tokens(2, 0, 10, {5, 6}, FinishReason::kStop), kStart);
-  EXPECT_EQ(Taken(flow), "emit c1 7 8, end c1 2, emit c0 5 6, end c0 1, complete");
+  EXPECT_EQ(Taken(flow), "emit c1 7 8, end c1 2, emit c0 5 6 stop, end c0 1, complete");
   EXPECT_EQ(flow.migrations(), 0u);
 }
 
