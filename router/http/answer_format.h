@@ -49,10 +49,11 @@ struct ChoicePart {
 enum class UsageKind : uint8_t { kAbsent, kNull, kGiven };
 struct AnswerTail {
   UsageKind usage_kind = UsageKind::kAbsent;
-  RequestUsage usage;
+  RequestUsage usage;  ///< so far, whatever its kind
   std::optional<StageTimings> timings;
-  bool mixed_numerics = false;  ///< said beside the timings
-  AnswerTimes times{};          ///< as well
+  bool mixed_numerics = false;                   ///< said beside the timings
+  AnswerTimes times{};                           ///< as well
+  const std::vector<int32_t>* prompt = nullptr;  ///< its tokens, on a chunk that shows them
 };
 
 /// A whole answer. `prompt_logprobs`: [prompts], each empty or for positions 1…; `prompts`: their tokens.

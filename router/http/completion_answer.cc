@@ -168,12 +168,15 @@ void CompletionAnswer::PromptLogprobs(size_t prompt, std::vector<PositionLogprob
 
 AnswerTail CompletionAnswer::ChunkTail() const {
   AnswerTail tail;
-  if (request_.include_usage && request_.continuous_usage) {
-    tail.usage_kind = UsageKind::kGiven;
-    tail.usage = TotalUsage();
-  } else if (request_.include_usage) {
-    tail.usage_kind = UsageKind::kNull;
-  }
+  tail.usage = TotalUsage();
+  if (request_.include_usage) tail.usage_kind = request_.continuous_usage ? UsageKind::kGiven : UsageKind::kNull;
+  return tail;
+}
+
+AnswerTail CompletionAnswer::TailOf(Choice& choice) {
+  AnswerTail tail = ChunkTail();
+  if (request_.chat || !request_.return_token_ids || std::exchange(choice.prompt_shown, true)) return tail;
+  tail.prompt = &prompts_[choice.part.index / n_].ids;
   return tail;
 }
 
@@ -195,8 +198,8 @@ void CompletionAnswer::BeginStream() {
   headers_.emplace_back("X-Accel-Buffering", "no");
   exchange_->StartStream(200, headers_, format_->StreamType());
   AnswerTail tail = ChunkTail();
-  tail.usage = TotalUsage();
   tail.usage.completion_tokens = 0;  // a role is no token
+  if (request_.chat && request_.return_token_ids) tail.prompt = &prompts_[0].ids;
   Write(format_->Begin(choices_.size(), tail));
 }
 
@@ -258,7 +261,7 @@ void CompletionAnswer::Flush(Choice& choice, bool at_end) {
     return;
   if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
   BeginStream();
-  Write(format_->Piece(part, ChunkTail()));
+  Write(format_->Piece(part, TailOf(choice)));
   last_write_ = service_.services().clock.Now();
   if (!request_.chat && !part.logprobs.empty()) part.text_offset += format_->CharactersOfTokens(part);
   part.text.clear();
@@ -284,9 +287,8 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
 void CompletionAnswer::WriteHeldFinish(bool last) {
   if (!held_finish_) return;
   BeginStream();
-  AnswerTail tail = ChunkTail();
+  AnswerTail tail = TailOf(choices_[held_finish_->first]);
   if (last && !request_.include_usage) {
-    tail.usage = TotalUsage();
     tail.timings = timings_;
     tail.times = times_;
     tail.mixed_numerics = mixed_numerics_;

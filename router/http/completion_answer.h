@@ -32,6 +32,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   struct Choice {
     ChoicePart part;  ///< whole: everything; streamed: what is gathered for the next chunk
     bool ended = false;
+    bool prompt_shown = false;               ///< its tokens, in a streamed text
     std::unique_ptr<ToolCallReader> reader;  ///< null: the choice is text
   };
   struct PromptState {
@@ -65,6 +66,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void FinishWhole();
   void Cancel();
   AnswerTail ChunkTail() const;
+  /// Of the next chunk of `choice`.
+  AnswerTail TailOf(Choice& choice);
   RequestUsage TotalUsage() const;
   void End(int status);
 

@@ -201,8 +201,10 @@ std::string OpenAiJson::RoleChunk(uint32_t index, const Tail& tail) const {
   std::string out;
   JsonWriter w = BeginChoice(out, index);
   w.Key("delta").BeginObject().Field("role", "assistant").Field("content", "").EndObject();
-  w.NullField("logprobs").NullField("finish_reason");
-  EndChoice(w, tail, out);
+  w.NullField("logprobs").NullField("finish_reason").EndObject().EndArray();
+  if (tail.prompt != nullptr) TokenIds(w.Key("prompt_token_ids"), *tail.prompt);
+  WriteEnd(w, tail);
+  out += "\n\n";
   return out;
 }
 
@@ -238,6 +240,7 @@ void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::str
   Logprobs(w, part);
   WriteFinish(w, std::nullopt, false);
   if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
+  if (tail.prompt != nullptr) TokenIds(w.Key("prompt_token_ids"), *tail.prompt);
   EndChoice(w, tail, out);
 }
 
@@ -262,6 +265,7 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
   }
   w.NullField("logprobs");
   WriteFinish(w, finish, called);
+  if (tail.prompt != nullptr) TokenIds(w.Key("prompt_token_ids"), *tail.prompt);
   EndChoice(w, tail, out);
   return out;
 }
@@ -279,7 +283,9 @@ std::string OpenAiJson::ErrorEvent(const ApiError& error) { return DataEvent(Err
 
 std::string OpenAiJson::Begin(size_t choices, const AnswerTail& tail) {
   std::string out;
-  for (uint32_t i = 0; head_.chat && i < choices; ++i) out += RoleChunk(i, tail);
+  AnswerTail later = tail;
+  later.prompt = nullptr;
+  for (uint32_t i = 0; head_.chat && i < choices; ++i) out += RoleChunk(i, i == 0 ? tail : later);
   return out;
 }
 

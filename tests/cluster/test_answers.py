@@ -33,6 +33,20 @@ class Answers(unittest.TestCase):
         self.assertEqual(chunks[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
         self.assertEqual(len({c["id"] for c in chunks}), 1)
 
+    def test_token_ids_of_prompts_and_answers_are_the_same_streamed_and_whole(self):
+        shown = {"return_token_ids": True, "n": 2, "max_tokens": 5, "seed": 1}
+        whole = self.c.post("/v1/chat/completions", {**CHAT, **shown}).json()
+        data = events(self.c.post("/v1/chat/completions", {**CHAT, **shown, "stream": True}).body)[:-1]
+        self.assertEqual([json.loads(d)["prompt_token_ids"] for d in data if "prompt_token_ids" in d], [whole["prompt_token_ids"]])
+        texts = {"model": "tiny-llama", "prompt": ["Hi", "two there"], **shown}
+        for more in ({}, {"logit_bias": {"2": 100}}):  # the first token is the last
+            whole = self.c.post("/v1/completions", {**texts, **more}).json()
+            pieces = [c for d in events(self.c.post("/v1/completions", {**texts, **more, "stream": True}).body)[:-1] for c in json.loads(d)["choices"]]
+            for choice in whole["choices"]:
+                mine = [p for p in pieces if p["index"] == choice["index"]]
+                self.assertEqual([p["prompt_token_ids"] for p in mine if "prompt_token_ids" in p], [choice["prompt_token_ids"]])
+                self.assertEqual([token for p in mine for token in p.get("token_ids", [])], choice["token_ids"])
+
     def test_usage_and_timings_are_always_there(self):
         body = self.c.post("/v1/chat/completions", CHAT).json()
         self.assertIn("cached_tokens", body["usage"]["prompt_tokens_details"])

@@ -148,6 +148,22 @@ TEST(OpenAiJson, TextChunks) {
           R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"nothing_allowed"}]})"));
 }
 
+TEST(OpenAiJson, TheFirstChunkHasThePromptsTokensWhereTheyAreAskedFor) {
+  const std::vector<int32_t> prompt = {5, 6};
+  OpenAiJson::Tail tail;
+  tail.prompt = &prompt;
+  constexpr char kRole[] =
+      R"("delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[5,6]})";
+  const std::string roles = Make(true, true).Begin(2, tail);
+  EXPECT_THAT(roles, testing::StartsWith(DataEvent(kChat, StrCat(R"("choices":[{"index":0,)", kRole))));
+  EXPECT_EQ(roles.find("prompt_token_ids"), roles.rfind("prompt_token_ids")) << "they are the answer's, not a choice's";
+  OpenAiJson text = Make(false, true);
+  EXPECT_THAT(text.TextChunk(Part("ab", {67, 68}), tail),
+              testing::HasSubstr(R"("token_ids":[67,68],"prompt_token_ids":[5,6]}]})"));
+  EXPECT_THAT(text.FinishChunk(0, {0, FinishReason::kStop}, tail),
+              testing::HasSubstr(R"("stop_reason":null,"prompt_token_ids":[5,6]}]})"));
+}
+
 TEST(OpenAiJson, ChatLogprobs) {
   ChoicePart part = Part("a");
   part.wants_logprobs = true;
