@@ -41,6 +41,11 @@ void BindThread() {
   bound = device;
 }
 
+void BindTo(int device) {
+  thread_device = device;
+  BindThread();
+}
+
 // Shared memory is pinned and mapped, at one address for host and device, and not managed: not every virtual machine
 // has managed memory, and pages that wander hide what a test's access costs.
 Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
@@ -77,16 +82,15 @@ Stream::~Stream() {
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
 }
-void Stream::Bind() const {
-  thread_device = device_;
-  BindThread();
-}
+void Stream::Bind() const { BindTo(device_); }
+int Stream::device() const { return device_; }
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   Bind();
   counts_.copies += !capturing_;
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
-// From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
+// From pageable memory: the driver stages the bytes before the call returns, but where the device reads pageable memory
+// itself (HMM, ATS) it need not: then the copy is waited for. Shared memory is a target too.
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
   Bind();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -98,6 +102,9 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return;
   ++counts_.copies;
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
+  int reads_pageable = 0;
+  BATON_CUDA(cudaDeviceGetAttribute(&reads_pageable, cudaDevAttrPageableMemoryAccess, device_));
+  if (reads_pageable != 0) EndIfDeviceFailed(Synchronize());
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   Bind();
@@ -117,6 +124,13 @@ void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, 
 std::string Stream::Synchronize() {
   ++counts_.waits;
   return WordsOf(cudaStreamSynchronize(handle_), device_);
+}
+std::string Stream::Failure() const {
+  const cudaError_t error = cudaStreamQuery(handle_);
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // forgets it, unless it stays
+  const bool of_capture = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
+  return error == cudaErrorNotReady || of_capture ? "" : WordsOf(error, device_);
 }
 void Stream::BeginCapture() {
   Bind();
@@ -141,6 +155,12 @@ Graph Stream::EndCapture() {
   }
   CheckCuda(error, made ? "cudaGraphUpload" : "cudaGraphInstantiate", __LINE__);
   return graph;
+}
+void Stream::DropCapture() {
+  cudaGraph_t recorded = nullptr;
+  capturing_ = false;
+  if (cudaStreamEndCapture(handle_, &recorded) != cudaSuccess) cudaGetLastError();  // forgets it
+  if (recorded != nullptr) cudaGraphDestroy(recorded);
 }
 void Stream::Replay(const Graph& graph) {
   Bind();

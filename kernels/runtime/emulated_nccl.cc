@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/runtime/emulated_device.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
@@ -56,7 +58,11 @@ struct Fault {
   }
 };
 Fault hang, failure;
-std::atomic<int> hanging = 0;
+std::atomic<int> hanging = 0, aborting = 0;
+/// The rank whose next call is refused, and whether it is one in a capture; -1: none.
+std::atomic<int> refused_rank = -1;
+std::atomic<bool> refused_in_capture = false;
+std::atomic<const char*> last_error = "";
 std::atomic<uint64_t> seed = 1;
 
 void ReadFaults() {
@@ -87,6 +93,7 @@ struct NcclComm {
   bool rendezvous = false;       ///< a send is complete when its peer has taken all of it
   bool hears_of_others = false;  ///< of ranks that fail: else it waits for them for ever
   std::atomic<int64_t> issued = 0, complete = 0;
+  std::atomic<int> recorded = 0;  ///< calls that graphs have
   std::mt19937_64 random;  ///< of the thread that makes the calls
   // A call that does not block yet, and the thread that made it. Guarded by mutex.
   std::mutex mutex;
@@ -267,7 +274,12 @@ void CheckAlive(const NcclComm* comm) { BATON_CHECK(!comm->aborted, "a call of N
 int Enqueue(Group whole) {
   NcclComm& comm = *whole.comm;
   auto enqueue = [whole] {
-    whole.stream->EnqueueSteps([whole] {
+    std::shared_ptr<void> held;  // by the graph
+    if (whole.stream->capturing()) {
+      ++whole.comm->recorded;
+      held = {nullptr, [comm = whole.comm](void*) { --comm->recorded; }};
+    }
+    whole.stream->EnqueueSteps([whole, held] {
       return [call = std::make_shared<Exchange>(whole.comm, whole.outs, whole.ins)] { return call->Step(); };
     });
   };
@@ -281,11 +293,26 @@ int Enqueue(Group whole) {
   return kNcclInProgress;
 }
 
+/// A GPU that has failed, or what a test wants to go wrong.
+void RefuseSome(NcclComm& comm, bool capturing) {
+  int rank = comm.rank;
+  if (!EmulatedFault(EmulatedDevice()).empty()) {
+    last_error = "Cuda failure 'the GPU has failed'";
+  } else if (capturing == refused_in_capture && refused_rank.compare_exchange_strong(rank, -1)) {
+    last_error = "Cuda failure 2 'out of memory'";
+  } else {
+    return;
+  }
+  comm.Break(kNcclUnhandledCudaError);
+}
+
 int Add(NcclComm* comm, void* stream, std::vector<Transfer> outs, std::vector<Transfer> ins) {
   CheckAlive(comm);
   std::lock_guard lock(comm->mutex);
   if (comm->under_way != nullptr) comm->error = kNcclInvalidUsage;  // its caller did not wait for it
+  RefuseSome(*comm, static_cast<Stream*>(stream)->capturing());
   if (comm->error != kNcclSuccess) {
+    static_cast<Stream*>(stream)->SpoilCapture();
     if (group.depth == 0) group = {};
     return comm->error;
   }
@@ -308,9 +335,12 @@ int GetVersion(int* version) {
 }
 const char* ErrorText(int result) {
   if (result == kNcclInvalidUsage) return "ranks have other lengths or other calls (emulated NCCL)";
+  if (result == kNcclUnhandledCudaError) return "unhandled cuda error (emulated NCCL)";
   if (result == kNcclRemoteError) return "another rank has failed (emulated NCCL)";
   return result == kNcclSuccess ? "no error" : "internal error (emulated NCCL)";
 }
+
+const char* LastError(NcclComm*) { return last_error; }
 
 int GetUniqueId(NcclId* id) {
   const int descriptor = memfd_create("emulated-nccl", MFD_CLOEXEC);
@@ -345,6 +375,14 @@ int Abort(NcclComm* comm) {
   CheckAlive(comm);
   comm->shared->gone[comm->rank] = true;
   comm->aborted = true;
+  constexpr int kPatienceMs = 60'000;
+  ++aborting;
+  for (int ms = 0; comm->recorded > 0; ++ms) {
+    BATON_CHECK(ms < kPatienceMs, "an abort of NCCL waits for ever: ", comm->recorded.load(),
+                " calls of the communicator are in graphs");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  --aborting;
   return kNcclSuccess;
 }
 int AsyncError(NcclComm* comm, int* result) {
@@ -392,14 +430,19 @@ int Recv(void* data, size_t bytes, int, int peer, NcclComm* comm, void* stream) 
 }  // namespace
 
 const NcclApi& EmulatedNccl() {
-  static const NcclApi api = {GetVersion, ErrorText, GetUniqueId, InitRank,  Abort, AsyncError,
-                              GroupStart, GroupEnd,  AllGather,   Broadcast, Send,  Recv};
+  static const NcclApi api = {GetVersion, ErrorText,  LastError, GetUniqueId, InitRank,  Abort, AsyncError,
+                              GroupStart, GroupEnd,   AllGather, Broadcast,   Send,      Recv};
   return api;
 }
 
 void HangInEmulatedNccl(int rank, int64_t call) { hang.Set(rank, call); }
 void FailInEmulatedNccl(int rank, int64_t call) { failure.Set(rank, call); }
 int HangingInEmulatedNccl() { return hanging; }
+int AbortingInEmulatedNccl() { return aborting; }
+void RefuseInEmulatedNccl(int rank, bool in_capture) {
+  refused_in_capture = in_capture;
+  refused_rank = rank;
+}
 void SeedEmulatedNccl(uint64_t value) { seed = value; }
 
 }  // namespace baton::gpu

@@ -7,6 +7,8 @@
 // they are in progress, and come onto the stream when async_error has been asked. Of a rank that fails or leaves half
 // of the others hear; the rest wait for ever. Where NCCL would hang or mix bytes up (a rank has another length, or
 // another call) this one says so, on every rank that sees it; a call with an aborted communicator ends the process.
+// An abort waits until no graph has a call of the communicator in it; after a minute, for ever, which ends the process.
+// A call that fails in a capture spoils it, and all fail on a GPU that has failed.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +24,10 @@ const NcclApi& EmulatedNccl();
 void HangInEmulatedNccl(int rank, int64_t call);
 /// Ranks of this process that stand still so.
 int HangingInEmulatedNccl();
+/// Aborts of this process that wait for graphs.
+int AbortingInEmulatedNccl();
+/// For tests: the next call of rank `rank`, of those in a capture or of the others, fails at once with an error of CUDA.
+void RefuseInEmulatedNccl(int rank, bool in_capture);
 /// So, but the rank fails: when some bytes have moved, async_error says it. BATON_EMULATED_NCCL_FAIL.
 void FailInEmulatedNccl(int rank, int64_t call);
 /// For tests: which of all this happens. The same for a seed on a rank; an odd one: sends wait for their peers.

@@ -178,7 +178,7 @@ struct Stream::State {
       captured.push_back(std::move(work));
       return;
     }
-    if (work.begin) work.steps = work.begin();
+    if (work.begin) work.steps = std::exchange(work.begin, nullptr)();  // what begins it belongs to the graph
     queue.push_back(std::move(work));
     ++enqueued;
     LetStreamsDrift();
@@ -290,7 +290,9 @@ Stream::~Stream() {
   Synchronize();
 }
 
-void Stream::Bind() const { thread_device = state_->device; }
+void Stream::Bind() const { BindTo(state_->device); }
+int Stream::device() const { return state_->device; }
+std::string Stream::Failure() const { return EmulatedFault(state_->device); }
 
 // Hardware records the copy of a vector too, and each replay copies from where the vector was.
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
@@ -355,7 +357,7 @@ Graph Stream::EndCapture() {
   state_->capturing = capturing_ = false;
   state_->capture = 0;
   --captures;
-  BATON_CHECK(!state_->capture_lost, "the stream was waited for while it captured");
+  BATON_CHECK(!state_->capture_lost, "a call failed, or the stream was waited for, while it captured");
   Graph graph;
   std::vector<Work> work = std::exchange(state_->captured, {});
   const size_t bytes = bytes_of_a_graph;
@@ -367,6 +369,11 @@ Graph Stream::EndCapture() {
   graph.state_->work = std::move(work);
   return graph;
 }
+void Stream::DropCapture() {
+  state_->capture_lost = false;
+  EndCapture();
+}
+void Stream::SpoilCapture() { state_->capture_lost |= state_->capturing; }
 void Stream::Replay(const Graph& graph) {
   BATON_CHECK(graph.held(), "the graph did not fit into the device's memory");
   ++counts_.replays;
@@ -408,6 +415,7 @@ std::string UseDevice(int number) {
   thread_device = number;
   return {};
 }
+void BindTo(int device) { thread_device = device; }
 void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
 
 DeviceInfo CurrentDevice() {

@@ -17,6 +17,7 @@ struct NcclComm;  ///< a rank's end of a group
 /// Results, of which only these are told apart.
 enum NcclResult : int {
   kNcclSuccess = 0,
+  kNcclUnhandledCudaError = 1,
   kNcclInternalError = 3,
   kNcclInvalidUsage = 5,
   kNcclRemoteError = 6,
@@ -34,9 +35,12 @@ struct NcclConfig {
 struct NcclApi {
   int (*get_version)(int* version);
   const char* (*error_text)(int result);
+  /// The process's last error in words, CUDA's or the system's among them; empty: there was none.
+  const char* (*last_error)(NcclComm* comm);
   int (*get_unique_id)(NcclId* id);
   int (*init_rank)(NcclComm** comm, int ranks, NcclId id, int rank, NcclConfig* config);
-  /// Ends what is under way, whose results are then undefined. Any thread.
+  /// Ends what is under way, whose results are then undefined; then waits, of whatever kind the communicator is, until
+  /// no graph has a call of it inside, and until the GPU is idle (it frees memory). Any thread.
   int (*abort)(NcclComm* comm);
   int (*async_error)(NcclComm* comm, int* result);
   int (*group_start)();

@@ -63,7 +63,7 @@ std::string PeerMemory::Open(const MemoryCard& card) {
 
 PeerMemory::~PeerMemory() {
   if (opened_ == nullptr) return;
-  cudaSetDevice(device_);
+  BindTo(device_);
   cudaIpcCloseMemHandle(opened_);
 }
 

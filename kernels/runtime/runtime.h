@@ -85,6 +85,8 @@ DeviceInfo CurrentDevice();
 /// threads that use none. The reason, when there is none of that number or it cannot run the kernels that were built;
 /// empty when it can.
 std::string UseDevice(int number);
+/// Makes a device that has been used the calling thread's.
+void BindTo(int device);
 /// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets
 /// tests give kernels a vector, holds them to it.
 void HoldKernelsToDeviceMemory();
@@ -107,6 +109,7 @@ class Stream {
 
   /// Makes the stream's device the calling thread's.
   void Bind() const;
+  int device() const;
   void CopyAsync(void* dst, const void* src, size_t bytes);
   /// Copies from host memory that the caller may change as soon as this returns. Not while capturing.
   void Upload(void* dst, const void* src, size_t bytes);
@@ -118,9 +121,13 @@ class Stream {
   void Wait(const Event& event);
   /// Runs what was enqueued. Returns the empty string or the first error.
   std::string Synchronize();
+  /// The error that the device is known to have, of which nothing is waited for. Thread: any.
+  std::string Failure() const;
   /// Everything between is recorded, not run.
   void BeginCapture();
   Graph EndCapture();
+  /// Ends a capture in which a call failed, which may have spoiled it.
+  void DropCapture();
   void Replay(const Graph& graph);
   const StreamCounts& counts() const { return counts_; }
   void CountLaunch() { counts_.launches += !capturing_; }
@@ -143,6 +150,9 @@ class Stream {
   /// stream (of a recorded one at each replay); what it returns is called until it says that the work is done.
   using Steps = std::function<bool()>;
   void EnqueueSteps(std::function<Steps()> begin);
+  bool capturing() const { return capturing_; }
+  /// As a library's call that fails in a capture.
+  void SpoilCapture();
   struct State;
 
  private:

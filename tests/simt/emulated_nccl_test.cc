@@ -224,6 +224,48 @@ TEST(EmulatedNccl, OfARankThatFailsSomeHearAndTheRestWaitUntilTheyAreAborted) {
   EXPECT_GT(waited, 0);
 }
 
+/// A graph with a gather of one rank in it.
+Graph RecordedGather(NcclComm* comm, Stream& stream, const Memory& memory) {
+  stream.BeginCapture();
+  EXPECT_EQ(Settle(comm, nccl.all_gather(memory.data(), memory.data(), 64, kNcclBytes, comm, &stream)), kNcclSuccess);
+  return stream.EndCapture();
+}
+
+TEST(EmulatedNccl, AnAbortWaitsForGraphsThatHaveTheCommunicator) {
+  EXPECT_EQ(OnRanks(1, 1,
+                    [](Rank& rank) {
+                      Memory memory(64);
+                      Stream stream;
+                      auto graph = std::make_unique<Graph>(RecordedGather(rank.comm, stream, memory));
+                      stream.Replay(*graph);
+                      EXPECT_EQ(stream.Synchronize(), "");
+                      std::jthread aborts([&] { nccl.abort(rank.comm); });
+                      while (AbortingInEmulatedNccl() == 0) std::this_thread::yield();
+                      graph.reset();
+                      aborts.join();
+                      EXPECT_EQ(AbortingInEmulatedNccl(), 0);
+                      return std::string();
+                    }),
+            "");
+}
+
+TEST(EmulatedNcclDeathTest, ACaptureIsEndedInWhichACallFailed) {
+  EXPECT_EQ(OnRanks(1, 1,
+                    [](Rank& rank) {
+                      Memory memory(64);
+                      Stream stream;
+                      RefuseInEmulatedNccl(0, true);
+                      stream.BeginCapture();
+                      EXPECT_EQ(nccl.all_gather(memory.data(), memory.data(), 64, kNcclBytes, rank.comm, &stream),
+                                kNcclUnhandledCudaError);
+                      EXPECT_STREQ(nccl.last_error(rank.comm), "Cuda failure 2 'out of memory'");
+                      EXPECT_DEATH(stream.EndCapture(), "a call failed");
+                      stream.DropCapture();
+                      return stream.Synchronize();
+                    }),
+            "");
+}
+
 TEST(EmulatedNcclDeathTest, ACommunicatorIsUsedAfterItsAbort) {
   NcclId id;
   ASSERT_EQ(nccl.get_unique_id(&id), kNcclSuccess);

@@ -197,11 +197,13 @@ bool CudaOps::DrawsInRecord(const Tensor& logits) const {
 absl::StatusOr<CudaOps::Recorded> CudaOps::Record(const StepInputs& step, const StepCalls& issue) {
   stream_.BeginCapture();
   const absl::StatusOr<Tensor> logits = issue(step);
-  const bool draws = logits.ok() && DrawsInRecord(*logits);
+  if (!logits.ok()) {
+    stream_.DropCapture();
+    return logits.status();
+  }
+  const bool draws = DrawsInRecord(*logits);
   if (draws) cuda::RecordSample(stream_, sample_, *logits, step_draws_, static_cast<int32_t*>(drawn_->data()));
-  gpu::Graph graph = stream_.EndCapture();
-  BATON_RETURN_IF_ERROR(logits.status());
-  return Recorded{std::move(graph), draws};
+  return Recorded{stream_.EndCapture(), draws};
 }
 
 // Records the step's calls first, when none of as many rows has been recorded for that memory. A record that does not
@@ -240,7 +242,7 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 #else
   static const absl::StatusOr<gpu::NcclApi> nccl = gpu::EmulatedNccl();
 #endif
-  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_));
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_, [this] { recorded_.clear(); }));
   has_peers_ = true;
   groups_.push_back(group);
   return group;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/device_failure.h"
 #include "common/status.h"
 #include "kernels/cuda/host/peer_sums.h"
 #include "kernels/cuda/host/scratch.h"
@@ -21,6 +22,12 @@ using gpu::kNcclBytes;
 
 constexpr size_t kTokenBytes = kernels::device_sizes::kToken;  ///< of a call that moves nothing and orders the ranks
 
+/// NCCL's word for a result, and what it says of the cause: the library or the system whose call failed, with its error.
+std::string TextOf(const gpu::NcclApi& api, int result) {
+  const char* cause = api.last_error(nullptr);
+  return StrCat(api.error_text(result), cause != nullptr && *cause != 0 ? ": " : "", cause != nullptr ? cause : "");
+}
+
 /// What a rank tells the others before they meet.
 struct Card {
   gpu::NcclId id;  ///< of rank 0
@@ -29,14 +36,26 @@ struct Card {
 
 class NcclGroup final : public kernels::RankGroup {
  public:
-  NcclGroup(const gpu::NcclApi& api, gpu::Stream& stream, int rank, int size)
-      : api_(api), stream_(stream), rank_(rank), size_(size), gathered_(stream) {}
+  NcclGroup(const gpu::NcclApi& api, gpu::Stream& stream, int rank, int size, std::function<void()> forget_records)
+      : api_(api),
+        stream_(stream),
+        rank_(rank),
+        size_(size),
+        forget_records_(std::move(forget_records)),
+        gathered_(stream) {}
   ~NcclGroup() override {
-    if (health().ok()) {  // else what is under way may never end
+    const bool whole = health().ok();
+    if (whole) {  // else what is under way may never end
       stream_.Synchronize();
       peers_.reset();  // what others wrote has been waited for
+      forget_records_();
     }
     Abort(absl::CancelledError("the group is over"));
+    if (!ending_.joinable()) return;
+    if (whole)
+      ending_.join();
+    else
+      ending_.detach();
   }
 
   absl::Status Init(const gpu::NcclId& id) {
@@ -99,11 +118,17 @@ class NcclGroup final : public kernels::RankGroup {
     }
     return broken_;
   }
+  // NCCL's abort ends what is under way, and then waits for recorded steps that have the communicator in them, and for
+  // all that the GPU does, another group's calls included. So nobody waits for it but the end of a whole group.
   void Abort(const absl::Status& why) override {
     std::lock_guard lock(mutex_);
     broken_.Update(why);
     if (peers_ != nullptr) peers_->Stop();
-    if (comm_ != nullptr && !std::exchange(aborted_, true)) api_.abort(comm_);
+    if (comm_ == nullptr || std::exchange(aborted_, true)) return;
+    ending_ = std::thread([abort = api_.abort, comm = comm_, device = stream_.device()] {
+      gpu::BindTo(device);  // else NCCL would begin to use GPU 0
+      abort(comm);
+    });
   }
 
  private:
@@ -112,8 +137,10 @@ class NcclGroup final : public kernels::RankGroup {
 #else
   void* Handle() const { return &stream_; }
 #endif
+  // A GPU that has failed ends the process with its own error.
   absl::Status ErrorOf(int result) const {
-    return absl::InternalError(StrCat("rank ", rank_, " of ", size_, ", NCCL: ", api_.error_text(result)));
+    if (result == gpu::kNcclUnhandledCudaError) EndIfDeviceFailed(stream_.Failure());
+    return absl::InternalError(StrCat("rank ", rank_, " of ", size_, ", NCCL: ", TextOf(api_, result)));
   }
   char* Token() { return static_cast<char*>(gathered_.Ensure(2 * kTokenBytes)); }
   float* Gathered(int64_t floats) {
@@ -182,10 +209,12 @@ class NcclGroup final : public kernels::RankGroup {
   const gpu::NcclApi api_;
   gpu::Stream& stream_;
   const int rank_, size_;
+  const std::function<void()> forget_records_;
   Scratch gathered_;  ///< two tokens, then the parts of a sum
   std::mutex mutex_;
   absl::Status broken_;  ///< guarded by mutex_
   bool aborted_ = false;
+  std::thread ending_;  ///< in NCCL's abort; guarded by mutex_ until the destructor
   gpu::NcclComm* comm_ = nullptr;
   std::unique_ptr<PeerSums> peers_;  ///< set once, before the group is used
   std::string about_;
@@ -211,7 +240,8 @@ absl::Status CheckCards(const std::vector<Card>& cards) {
 
 absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
                                                                   const kernels::GroupSeat& seat,
-                                                                  int64_t one_shot_bytes) {
+                                                                  int64_t one_shot_bytes,
+                                                                  std::function<void()> forget_records) {
   if (seat.size > kMostTreeRanks)
     return absl::FailedPreconditionError(StrCat("a group of ", seat.size, " GPUs: at most ", kMostTreeRanks));
   stream.Bind();
@@ -225,8 +255,8 @@ absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::Ncc
   std::vector<Card> cards(static_cast<size_t>(seat.size));
   BATON_RETURN_IF_ERROR(seat.gather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(cards))));
   BATON_RETURN_IF_ERROR(CheckCards(cards));
-  if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", api.error_text(made)));
-  auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size);
+  if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", TextOf(api, made)));
+  auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size, std::move(forget_records));
   BATON_RETURN_IF_ERROR(group->Init(cards[0].id));
   if (seat.sums && seat.size > 1) BATON_RETURN_IF_ERROR(group->MeetPeers(seat, one_shot_bytes));
   return std::shared_ptr<kernels::RankGroup>(std::move(group));

@@ -26,6 +26,7 @@ absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path) {
   };
   take(api.get_version, "ncclGetVersion");
   take(api.error_text, "ncclGetErrorString");
+  take(api.last_error, "ncclGetLastError");
   take(api.get_unique_id, "ncclGetUniqueId");
   take(api.init_rank, "ncclCommInitRankConfig");
   take(api.abort, "ncclCommAbort");

@@ -367,6 +367,62 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
   gpu::FailInEmulatedNccl(-1, 0);
 }
 
+// NCCL's words for the cause, not its "unhandled cuda error" alone.
+TEST(GpuRanks, AnErrorOfCudaWithinNcclIsNamed) {
+  ASSERT_TRUE(WithGroup(
+                  2,
+                  [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                    const auto buffer = ops.Allocate(128).value();
+                    if (rank == 1) return;
+                    gpu::RefuseInEmulatedNccl(0, false);
+                    const absl::Status status = group.Send(1, buffer->data(), 64);
+                    EXPECT_EQ(status.message(),
+                              "rank 0 of 2, NCCL: unhandled cuda error (emulated NCCL): Cuda failure 2 'out of memory'");
+                    EXPECT_EQ(group.health(), status);
+                  })
+                  .ok());
+}
+
+// NCCL's abort waits for recorded steps; whoever breaks the group does not wait for it.
+TEST(GpuRanks, AGroupIsBrokenWhileARecordedStepHasIt) {
+  RankThreads ranks(OptionsOf({.shape = {.tensor = 2}, .recorded = {1}, .gpu = MakeGpuOfNccl}));
+  SteppedEngineOptions options;
+  options.layout = ranks.layout();
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
+  while (ranks.ops().device_work().replays == 0) ASSERT_TRUE(h.Step());
+  ranks.Abort(absl::UnavailableError("rank 1 does not answer"));
+  while (gpu::AbortingInEmulatedNccl() < 2) std::this_thread::yield();
+  h.RunAll();
+  EXPECT_TRUE(absl::IsUnavailable(h.answers[{1, 0}].error)) << h.answers[{1, 0}].error;
+}
+
+TEST(GpuRanks, ACallThatFailsWhileAStepIsRecordedIsTheGroupsError) {
+  gpu::RefuseInEmulatedNccl(0, true);
+  RankThreads ranks(OptionsOf({.shape = {.tensor = 2}, .recorded = {1}, .gpu = MakeGpuOfNccl}));
+  SteppedEngineOptions options;
+  options.layout = ranks.layout();
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
+  h.RunAll();
+  EXPECT_THAT(std::string(h.answers[{1, 0}].error.message()), HasSubstr("Cuda failure 2 'out of memory'"));
+}
+
+TEST(GpuRanksDeathTest, AGpuThatFailsWithinNcclEndsTheProcessByItsOwnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        WithGroup(2,
+                  [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                    const auto buffer = ops.Allocate(128).value();
+                    gpu::SetEmulatedFault("uncorrectable ECC error encountered");
+                    group.Send(1 - rank, buffer->data(), 64).IgnoreError();
+                  })
+            .IgnoreError();
+      },
+      testing::ExitedWithCode(8), HasSubstr("the GPU failed: uncorrectable ECC error encountered (cuda:"));
+}
+
 // As a rank that hangs in a kernel: nobody but Abort ends it.
 TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
   RankThreads ranks(OptionsOf({.shape = {.tensor = 2}, .gpu = MakeGpuOfNccl}));

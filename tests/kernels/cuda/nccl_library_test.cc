@@ -20,6 +20,7 @@ TEST(NcclLibrary, HasEveryFunctionAndSaysItsVersion) {
   EXPECT_EQ(api->get_version(&version), gpu::kNcclSuccess);
   EXPECT_GE(version, 21400);
   EXPECT_STREQ(api->error_text(gpu::kNcclSuccess), "no error");
+  EXPECT_STREQ(api->last_error(nullptr), "");
 }
 
 TEST(NcclLibrary, OneThatIsNotThereIsNamed) {
