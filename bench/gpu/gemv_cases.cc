@@ -143,10 +143,11 @@ std::vector<CaseMaker> GemvCases(const Sizes& s) {
     dense(1, 48, 192, false, false), dense(3, 40, 128, true, true), quantized(2, 32, 256);
     return cases;
   }
-  for (int m : {1, 4}) {
+  for (int m : {1, 2, 4, 8}) {
     dense(m, 6144, 4096, true, false), dense(m, 4096, 4096, false, false);
     dense(m, 14336, 4096, true, true), dense(m, 4096, 14336, false, false);
-    quantized(m, 8192, 8192);
+    if (m == 1 || m == 4) quantized(m, 8192, 8192);
+    if (m == 1 || m == 8) dense(m, 128256, 4096, false, false);  // logits
   }
   return cases;
 }

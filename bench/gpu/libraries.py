@@ -10,12 +10,12 @@ import sys
 
 
 def timer(torch):
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    flush = torch.zeros(32 << 20, dtype=torch.int64, device="cuda")
 
     def measure(f, runs=31, warm_up=5):
         times = []
         for i in range(runs + warm_up):
-            flush.fill_(i & 1)  # cold L2, as ours
+            flush.sum()  # cold L2, as ours: by reading, so that nobody pays for a write-back of others
             start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             f()
@@ -80,6 +80,38 @@ def prefill(torch, shape):
     return "torch.sdpa", lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
+def cudnn(torch, q, k, v, causal):
+    """cuDNN's attention and no other; a cuDNN that takes no groups of query heads gets keys and values once for each of
+    them, and is called so."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def call(k, v, grouped):
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+    try:
+        call(k, v, True)
+        return "torch.cudnn", lambda: call(k, v, True)
+    except RuntimeError:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        call(k, v, False)
+        return "torch.cudnn, no groups", lambda: call(k, v, False)
+
+
+def cudnn_prefill(torch, shape):
+    sequences, length = map(int, shape.split("x"))
+    q = torch.randn(sequences, 32, length, 128, dtype=torch.bfloat16, device="cuda")
+    k, v = (torch.randn(sequences, 8, length, 128, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    return cudnn(torch, q, k, v, True)
+
+
+def cudnn_decode(torch, shape):
+    sequences, length = map(int, shape.split("x"))
+    q = torch.randn(sequences, 32, 1, 128, dtype=torch.bfloat16, device="cuda")
+    k, v = (torch.randn(sequences, 8, length, 128, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    return cudnn(torch, q, k, v, False)
+
+
 def sdpa_decode(torch, shape):
     """Over a cache in one piece, which a paged one is not."""
     sequences, length = map(int, shape.split("x"))
@@ -102,10 +134,10 @@ def flashinfer_decode(torch, shape):
     return "flashinfer", lambda: wrapper.run(q, cache)
 
 
-DECODE = [flashinfer_decode, sdpa_decode]
+DECODE = [flashinfer_decode, sdpa_decode, cudnn_decode]
 PEERS = {"gemm_bf16": [gemm], "gemm_wgmma": [gemm], "gemv": [gemm], "rmsnorm_add": [rmsnorm], "silu_mul": [silu],
          "embedding": [embedding], "sample": [sample, multinomial], "merge_state": [merge_state],
-         "attention_prefill": [prefill], "attention_prefill_fast": [prefill], "attention_decode": DECODE,
+         "attention_prefill": [prefill, cudnn_prefill], "attention_prefill_fast": [prefill, cudnn_prefill], "attention_decode": DECODE,
          "attention_decode_fast": DECODE}
 
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -95,8 +96,10 @@ struct NcclComm {
   std::atomic<int64_t> issued = 0, complete = 0;
   std::atomic<int> recorded = 0;  ///< calls that graphs have
   std::mt19937_64 random;  ///< of the thread that makes the calls
-  // A call that does not block yet, and the thread that made it. Guarded by mutex.
+  // A call that does not block yet, the thread that made it, and the calls that were made outside of captures: by
+  // their peers and lengths, what is sent first. Guarded by mutex.
   std::mutex mutex;
+  std::set<std::vector<std::pair<int, uint64_t>>> connected;
   std::function<void()> under_way;
   int asks = 0;  ///< until it is on the stream
   std::thread::id caller;
@@ -306,6 +309,18 @@ void RefuseSome(NcclComm& comm, bool capturing) {
   comm.Break(kNcclUnhandledCudaError);
 }
 
+/// The group's calls may be made: for the first time they connect ranks, which they cannot in a capture.
+bool Connects(NcclComm& comm) {
+  std::vector<std::pair<int, uint64_t>> calls;
+  for (const Transfer& out : group.outs) calls.emplace_back(out.peer, out.bytes);
+  for (const Transfer& in : group.ins) calls.emplace_back(-1 - in.peer, in.bytes);
+  if (!group.stream->capturing()) return comm.connected.insert(calls), true;
+  if (comm.connected.contains(calls)) return true;
+  last_error = "Cuda failure 'operation not permitted when stream is capturing'";
+  comm.Break(kNcclUnhandledCudaError);
+  return false;
+}
+
 int Add(NcclComm* comm, void* stream, std::vector<Transfer> outs, std::vector<Transfer> ins) {
   CheckAlive(comm);
   std::lock_guard lock(comm->mutex);
@@ -322,6 +337,7 @@ int Add(NcclComm* comm, void* stream, std::vector<Transfer> outs, std::vector<Tr
   group.outs.insert(group.outs.end(), outs.begin(), outs.end());
   group.ins.insert(group.ins.end(), ins.begin(), ins.end());
   if (group.depth > 0) return kNcclSuccess;
+  if (!Connects(*comm)) return std::exchange(group, {}).stream->SpoilCapture(), comm->error.load();
   return Enqueue(std::exchange(group, {}));
 }
 

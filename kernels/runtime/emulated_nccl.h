@@ -8,7 +8,8 @@
 // of the others hear; the rest wait for ever. Where NCCL would hang or mix bytes up (a rank has another length, or
 // another call) this one says so, on every rank that sees it; a call with an aborted communicator ends the process.
 // An abort waits until no graph has a call of the communicator in it; after a minute, for ever, which ends the process.
-// A call that fails in a capture spoils it, and all fail on a GPU that has failed.
+// A call that fails in a capture spoils it, and all fail on a GPU that has failed. Ranks connect when they make a call
+// of such peers and lengths for the first time, which fails in a capture: so it does with some of NCCL's networks.
 #pragma once
 
 #include <cstdint>

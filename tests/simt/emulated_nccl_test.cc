@@ -226,8 +226,13 @@ TEST(EmulatedNccl, OfARankThatFailsSomeHearAndTheRestWaitUntilTheyAreAborted) {
 
 /// A graph with a gather of one rank in it.
 Graph RecordedGather(NcclComm* comm, Stream& stream, const Memory& memory) {
+  const auto gather = [&] {
+    EXPECT_EQ(Settle(comm, nccl.all_gather(memory.data(), memory.data(), 64, kNcclBytes, comm, &stream)), kNcclSuccess);
+  };
+  gather();
+  EXPECT_EQ(stream.Synchronize(), "");
   stream.BeginCapture();
-  EXPECT_EQ(Settle(comm, nccl.all_gather(memory.data(), memory.data(), 64, kNcclBytes, comm, &stream)), kNcclSuccess);
+  gather();
   return stream.EndCapture();
 }
 
@@ -245,6 +250,20 @@ TEST(EmulatedNccl, AnAbortWaitsForGraphsThatHaveTheCommunicator) {
                       aborts.join();
                       EXPECT_EQ(AbortingInEmulatedNccl(), 0);
                       return std::string();
+                    }),
+            "");
+}
+
+TEST(EmulatedNccl, ACallThatWasNeverMadeOutsideFailsInACapture) {
+  EXPECT_EQ(OnRanks(1, 1,
+                    [](Rank& rank) -> std::string {
+                      Memory memory(64);
+                      Stream stream;
+                      stream.BeginCapture();
+                      const int result =
+                          nccl.all_gather(memory.data(), memory.data(), 64, kNcclBytes, rank.comm, &stream);
+                      stream.DropCapture();
+                      return result == kNcclUnhandledCudaError ? "" : "it did not fail";
                     }),
             "");
 }

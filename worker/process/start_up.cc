@@ -74,9 +74,11 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
       records ? config.RecordedRows().value_or(std::vector<int32_t>()) : std::vector<int32_t>();
   if (wanted.empty()) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1));
   for (const int32_t rows : wanted) {
-    const int64_t replays = loaded.ops->device_work().replays;
-    BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
-    if (loaded.ops->device_work().replays > replays) loaded.recorded_rows.push_back(rows);
+    const auto replays = [&] { return loaded.ops->device_work().replays; };
+    const int64_t before = replays();
+    for (int steps = loaded.channel ? 2 : 1; steps > 0; --steps)  // with other ranks the first connects them
+      BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
+    if (replays() > before) loaded.recorded_rows.push_back(rows);
   }
   if (!records) return absl::OkStatus();
   loaded.ops->Sync();

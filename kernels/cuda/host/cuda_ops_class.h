@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/check.h"
@@ -168,6 +169,7 @@ class CudaOps final : public Ops {
   const int32_t *step_tokens_ = nullptr, *step_rows_ = nullptr;  ///< of step_, on the device
   const cuda::SampleRowParams* step_draws_ = nullptr;            ///< of a recorded step: of all its rows
   std::map<size_t, Recorded> recorded_;                          ///< by number of rows
+  std::set<size_t> connected_;  ///< numbers of rows of which a step was launched before one is recorded
   const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
