@@ -34,12 +34,13 @@ void SetEmulatedFault(const std::string& error);
 /// named by the process's id. Empty: there is none yet.
 std::string EmulatedFault(int device);
 
-/// What devices reach of each other's memory (peer_memory.h), kReachable at first; by BATON_EMULATED_PEERS=no-access or
-/// no-ipc too. A handle that is open is opened by no second PeerMemory of a device.
+/// What devices reach of each other's memory (peer_memory.h), kReachable at first; by BATON_EMULATED_PEERS=no-access,
+/// no-ipc or lost too. A handle that is open is opened by no second PeerMemory of a device.
 enum class EmulatedPeers : uint8_t {
   kReachable,
   kNoAccess,  ///< none of another device's
   kNoIpc,     ///< none of another process's
+  kLost,      ///< they say that they do, and nothing that is written arrives
 };
 void SetEmulatedPeers(EmulatedPeers value);
 

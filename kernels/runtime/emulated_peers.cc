@@ -27,6 +27,7 @@ EmulatedPeers Peers() {
   const std::string named = value == nullptr ? "" : value;
   if (named == "no-access") return EmulatedPeers::kNoAccess;
   if (named == "no-ipc") return EmulatedPeers::kNoIpc;
+  if (named == "lost") return EmulatedPeers::kLost;
   return peers;
 }
 
@@ -57,6 +58,10 @@ std::string PeerMemory::Open(const MemoryCard& card) {
   }
   if (Peers() == EmulatedPeers::kNoAccess)
     return "no peer access from GPU " + std::to_string(device_) + " to " + std::to_string(card.device) + " (emulated)";
+  if (Peers() == EmulatedPeers::kLost) {
+    data_ = lost_.emplace(card.bytes).data();
+    return {};
+  }
   if (own) {
     simt::OpenToPeer(device_, card.device);
     data_ = reinterpret_cast<void*>(card.address);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kernels/runtime/runtime.h"
@@ -53,6 +54,9 @@ class PeerMemory {
   int device_ = 0;          ///< that opened it
   size_t mapped_ = 0;       ///< emulation: bytes of `opened_`
   std::string handle_;      ///< emulation: that is open
+#if !defined(__CUDACC__)
+  std::optional<Memory> lost_;  ///< where writes go that do not arrive
+#endif
 };
 
 }  // namespace baton::gpu

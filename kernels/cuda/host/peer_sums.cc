@@ -35,6 +35,9 @@ struct Reason {
   char text[160] = {};
 };
 
+/// What a rank writes at the start, and nobody else: whole numbers from 1 on.
+float TrialOf(int rank, int64_t at) { return static_cast<float>(1 + rank * int64_t{131072} + at % 131072); }
+
 }  // namespace
 
 /// What a rank tells the others.
@@ -91,6 +94,42 @@ std::string PeerSums::Open(const std::vector<Card>& cards) {
   return {};
 }
 
+// The first push of all: what a sum's first half does. All of what a sum may write.
+std::string PeerSums::WriteToAll() {
+  const gpu::Memory trial(static_cast<size_t>(capacity_) * sizeof(float));
+  if (trial.data() == nullptr) return StrCat("no ", trial.bytes(), " bytes of device memory to try them out");
+  std::vector<float> values(static_cast<size_t>(capacity_));
+  for (int64_t i = 0; i < capacity_; ++i) values[static_cast<size_t>(i)] = TrialOf(rank_, i);
+  stream_.Upload(trial.data(), values.data(), trial.bytes());
+  PeerPushParams push = push_;
+  push.data = static_cast<const float*>(trial.data());
+  push.n = capacity_;
+  LaunchPeerPush(stream_, push, false);
+  EndIfDeviceFailed(stream_.Synchronize());
+  return {};
+}
+
+// When all have written. Leaves everything zero.
+std::string PeerSums::WhatIsMissing() {
+  std::vector<float> landed(static_cast<size_t>(ranks_ * capacity_));
+  std::vector<uint32_t> flags(static_cast<size_t>(blocks() * ranks_));
+  const size_t bytes = landed.size() * sizeof(float);  // of a landing
+  stream_.CopyAsync(landed.data(), static_cast<const char*>(landing_->data()) + bytes, bytes);
+  stream_.CopyAsync(flags.data(), sum_.flags, flags.size() * sizeof(uint32_t));
+  EndIfDeviceFailed(stream_.Synchronize());
+  stream_.FillAsync(landing_->data(), 0, landing_->bytes());
+  EndIfDeviceFailed(stream_.Synchronize());
+  for (int64_t i = 0; i < ranks_ * capacity_; ++i) {
+    const auto rank = static_cast<int>(i / capacity_);
+    const int64_t at = i % capacity_;
+    const uint32_t flag = flags[static_cast<size_t>(at / kPeerBlockFloats * ranks_ + rank)];
+    if (landed[static_cast<size_t>(i)] != TrialOf(rank, at) || flag != 1)
+      return StrCat("what rank ", rank, " wrote at ", at, " is not there (", landed[static_cast<size_t>(i)], ", flag ",
+                    flag, "): they do not reach each other, though the driver says so");
+  }
+  return {};
+}
+
 absl::StatusOr<std::unique_ptr<PeerSums>> PeerSums::Meet(gpu::Stream& stream, const kernels::GroupSeat& seat,
                                                          int64_t bytes, std::string* why) {
   stream.Bind();
@@ -114,16 +153,23 @@ absl::StatusOr<std::unique_ptr<PeerSums>> PeerSums::Meet(gpu::Stream& stream, co
     refused.copy(card.memory.refused, sizeof(card.memory.refused) - 1);
   BATON_RETURN_IF_ERROR(tell(card, cards));
   if (refused.empty()) refused = sums->Open(cards);
-  Reason reason;
-  std::vector<Reason> reasons(ranks);
-  refused.copy(reason.text, sizeof(reason.text) - 1);
-  BATON_RETURN_IF_ERROR(tell(reason, reasons));
-  for (size_t r = 0; r < ranks; ++r) {
-    if (reasons[r].text[0] == 0) continue;
-    *why = StrCat("rank ", r, ": ", reasons[r].text);
-    return nullptr;
+  const auto all_can = [&]() -> absl::StatusOr<bool> {
+    Reason reason;
+    std::vector<Reason> reasons(ranks);
+    refused.copy(reason.text, sizeof(reason.text) - 1);
+    BATON_RETURN_IF_ERROR(tell(reason, reasons));
+    const auto first = std::ranges::find_if(reasons, [](const Reason& each) { return each.text[0] != 0; });
+    if (first == reasons.end()) return true;
+    *why = StrCat("rank ", first - reasons.begin(), ": ", first->text);
+    return false;
+  };
+  for (const auto next : {&PeerSums::WriteToAll, &PeerSums::WhatIsMissing}) {
+    BATON_ASSIGN_OR_RETURN(const bool can, all_can());
+    if (!can) return nullptr;
+    refused = (sums.get()->*next)();
   }
-  return sums;
+  BATON_ASSIGN_OR_RETURN(const bool can, all_can());
+  return can ? std::move(sums) : nullptr;
 }
 
 void PeerSums::Sum(float* data, int64_t n) {

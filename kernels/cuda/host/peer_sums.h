@@ -28,7 +28,9 @@ constexpr int64_t kOneShotBytes = 256 << 10;
 class PeerSums {
  public:
   /// Sums of up to `bytes`, the least that a rank asks for; waits for all ranks. Null, on all ranks alike, when there
-  /// are none: `*why` says it. An error is that of the ranks' talk over the host.
+  /// are none: `*why` says it. Each rank's writes are looked at in each other's memory: drivers say of GPUs that they
+  /// reach each other where an IOMMU or a virtual machine loses what they write. An error is that of the ranks' talk
+  /// over the host.
   static absl::StatusOr<std::unique_ptr<PeerSums>> Meet(gpu::Stream& stream, const kernels::GroupSeat& seat,
                                                         int64_t bytes, std::string* why);
   PeerSums(gpu::Stream& stream, int rank, int ranks);
@@ -48,6 +50,8 @@ class PeerSums {
   struct Card;
   std::string Allocate(int64_t floats);
   std::string Open(const std::vector<Card>& cards);
+  std::string WriteToAll();
+  std::string WhatIsMissing();
   int64_t blocks() const { return (capacity_ + kPeerBlockFloats - 1) / kPeerBlockFloats; }
   size_t LandingBytes() const { return static_cast<size_t>(2 * ranks_ * capacity_) * sizeof(float); }
 

@@ -69,16 +69,19 @@ PX_KERNEL void PX_BOUNDS(kRowOpThreads) PeerSumKernel(const PX_GRID_CONST PeerSu
   px::GridDependencyRelease();
 }
 
+inline void LaunchPeerPush(gpu::Stream& stream, const PeerPushParams& push, bool overlapped) {
+  gpu::Launch(stream,
+              {.grid = {RowOpBlocks(push.n / 4), static_cast<unsigned>(push.ranks)},
+               .block = {kRowOpThreads},
+               .programmatic = overlapped},
+              &PeerPushKernel, push);
+}
 /// `ranks`: 2, 4 or kMostPeers.
 inline void LaunchPeerSum(gpu::Stream& stream, const PeerPushParams& push, const PeerSumParams& sum, bool overlapped) {
   if (push.n == 0) return;
-  const unsigned blocks = RowOpBlocks(push.n / 4);
-  gpu::Launch(
-      stream,
-      {.grid = {blocks, static_cast<unsigned>(push.ranks)}, .block = {kRowOpThreads}, .programmatic = overlapped},
-      &PeerPushKernel, push);
+  LaunchPeerPush(stream, push, overlapped);
   const gpu::LaunchConfig config{
-      .grid = {blocks}, .block = {kRowOpThreads}, .programmatic = overlapped, .awaits_peers = true};
+      .grid = {RowOpBlocks(push.n / 4)}, .block = {kRowOpThreads}, .programmatic = overlapped, .awaits_peers = true};
   switch (push.ranks) {
     case 2: return gpu::Launch(stream, config, &PeerSumKernel<2>, sum);
     case 4: return gpu::Launch(stream, config, &PeerSumKernel<4>, sum);

@@ -289,6 +289,9 @@ TEST(GpuRanks, WithoutPeerAccessSumsGoByNcclAndSaySo) {
   gpu::SetEmulatedPeers(gpu::EmulatedPeers::kNoAccess);
   EXPECT_THAT(about(MakeGpu), HasSubstr("by NCCL, since those over the GPUs' own links cannot be: rank 0: memory of "
                                         "rank 1: no peer access from GPU 0 to 1"));
+  gpu::SetEmulatedPeers(gpu::EmulatedPeers::kLost);
+  EXPECT_THAT(about(MakeGpu), HasSubstr("cannot be: rank 0: what rank 1 wrote at 0 is not there (0, flag 0): they do not "
+                                        "reach each other, though the driver says so"));
   gpu::SetEmulatedPeers(gpu::EmulatedPeers::kReachable);
   EXPECT_THAT(about(MakeGpuOfNccl), HasSubstr("they are switched off"));
 }
