@@ -59,7 +59,7 @@ std::string PeerMemory::Open(const MemoryCard& card) {
   if (Peers() == EmulatedPeers::kNoAccess)
     return "no peer access from GPU " + std::to_string(device_) + " to " + std::to_string(card.device) + " (emulated)";
   if (Peers() == EmulatedPeers::kLost) {
-    data_ = lost_.emplace(card.bytes).data();
+    data_ = lost_.emplace(card.bytes, MemoryKind::kPeer).data();
     return {};
   }
   if (own) {

@@ -45,4 +45,15 @@ inline Tolerance SumTolerance(double size, double terms, DType stored = DType::k
   return {size * terms * 0x1p-24, stored == DType::kBF16 ? 0x1p-8 : 0.0};
 }
 
+/// The same of products of e4m3 with e4m3. Tensor cores before sm_100 keep 13 bits behind the point of the largest
+/// addend of an mma and cut off the others': at most 33 · 2^-13 of the sizes of one mma, half of it where signs differ.
+/// The emulator adds in f32.
+inline Tolerance E4m3SumTolerance(double size, double terms, DType stored = DType::kF32) {
+  Tolerance tolerance = SumTolerance(size, terms, stored);
+#if defined(__CUDACC__)
+  tolerance.absolute += size * 0x1p-9;
+#endif
+  return tolerance;
+}
+
 }  // namespace baton::kernel_test

@@ -96,7 +96,7 @@ struct E4m3Case {
           size += std::abs(product);
         }
         const double got = out[static_cast<size_t>(r) * (n + 2) + c];
-        if (!kernel_test::SumTolerance(size, inputs.k + 4).Holds(got, want))
+        if (!kernel_test::E4m3SumTolerance(size, inputs.k + 4).Holds(got, want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                  std::to_string(want);
       }
