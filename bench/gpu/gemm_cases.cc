@@ -144,7 +144,8 @@ std::vector<CaseMaker> GemmCases(const Sizes& s) {
     cases.push_back({kernel, [=] { return DenseCase(m, n, k, wgmma); }});
     if (!s.tiny) cases.push_back({kernel, [=] { return DenseCase(m, 28672, 4096, wgmma); }});
   };
-  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 17, 32, 64, 128, 256, 4096}) dense(m, false);
+  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 17, 32, 64, 128, 256, 4096})
+    dense(m, false);
   for (int m : s.tiny ? std::vector<int>{} : std::vector<int>{17, 32, 64, 128})  // few outputs, long sums
     cases.push_back({"gemm_bf16", [=] { return DenseCase(m, 4096, 14336, false); }});
   for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) dense(m, true);

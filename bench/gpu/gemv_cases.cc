@@ -9,7 +9,6 @@
 namespace baton::bench {
 namespace {
 
-using cuda::GemvStore;
 using cuda::WeightFormat;
 using px::bf16;
 

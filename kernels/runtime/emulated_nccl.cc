@@ -95,7 +95,7 @@ struct NcclComm {
   bool hears_of_others = false;  ///< of ranks that fail: else it waits for them for ever
   std::atomic<int64_t> issued = 0, complete = 0;
   std::atomic<int> recorded = 0;  ///< calls that graphs have
-  std::mt19937_64 random;  ///< of the thread that makes the calls
+  std::mt19937_64 random;         ///< of the thread that makes the calls
   // A call that does not block yet, the thread that made it, and the calls that were made outside of captures: by
   // their peers and lengths, what is sent first. Guarded by mutex.
   std::mutex mutex;
@@ -446,8 +446,8 @@ int Recv(void* data, size_t bytes, int, int peer, NcclComm* comm, void* stream) 
 }  // namespace
 
 const NcclApi& EmulatedNccl() {
-  static const NcclApi api = {GetVersion, ErrorText,  LastError, GetUniqueId, InitRank,  Abort, AsyncError,
-                              GroupStart, GroupEnd,   AllGather, Broadcast,   Send,      Recv};
+  static const NcclApi api = {GetVersion, ErrorText, LastError, GetUniqueId, InitRank, Abort, AsyncError,
+                              GroupStart, GroupEnd,  AllGather, Broadcast,   Send,     Recv};
   return api;
 }
 

@@ -27,7 +27,8 @@ void HangInEmulatedNccl(int rank, int64_t call);
 int HangingInEmulatedNccl();
 /// Aborts of this process that wait for graphs.
 int AbortingInEmulatedNccl();
-/// For tests: the next call of rank `rank`, of those in a capture or of the others, fails at once with an error of CUDA.
+/// For tests: the next call of rank `rank`, of those in a capture or of the others, fails at once with an error of
+/// CUDA.
 void RefuseInEmulatedNccl(int rank, bool in_capture);
 /// So, but the rank fails: when some bytes have moved, async_error says it. BATON_EMULATED_NCCL_FAIL.
 void FailInEmulatedNccl(int rank, int64_t call);

@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """bench/gpu/run.sh with programs that only pretend: one that crashes, one whose tests fail and one that hangs are named,
 everything else runs, and the JSON is whole."""
+import contextlib
+import importlib.util
 import json
 import os
 import pathlib
 import shlex
 import subprocess
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULT = {"tests": 3, "failures": 0, "errors": 0, "time": "1s", "testsuites": []}
@@ -133,6 +138,54 @@ class Run(unittest.TestCase):
         done, _ = self.run_stages("--stage", "build", "--no-build")
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("gpu_engine is not built, and --no-build builds nothing", done.stderr)
+
+
+class Heads:
+    """A tensor of which only its heads are told."""
+
+    def __init__(self, heads):
+        self.shape = (1, heads)
+
+    def repeat_interleave(self, times, dim):
+        assert dim == 1
+        return Heads(self.shape[1] * times)
+
+
+class Cudnn(unittest.TestCase):
+    """cuDNN's attention beside ours: with groups of query heads where it takes them, else it is called what it is."""
+
+    def attention(self, takes_groups):
+        spec = importlib.util.spec_from_file_location("libraries", ROOT / "bench/gpu/libraries.py")
+        libraries = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(libraries)
+        calls, allowed = [], []
+
+        def attend(q, k, v, is_causal, enable_gqa):
+            if enable_gqa and not takes_groups:
+                raise RuntimeError("No available kernel")
+            calls.append((allowed[-1], q.shape[1], k.shape[1], v.shape[1], enable_gqa))
+
+        @contextlib.contextmanager
+        def only(backends):
+            allowed.append(backends)
+            yield
+        attention = types.SimpleNamespace(SDPBackend=types.SimpleNamespace(CUDNN_ATTENTION="cudnn"), sdpa_kernel=only)
+        torch = types.SimpleNamespace(nn=types.SimpleNamespace(functional=types.SimpleNamespace(scaled_dot_product_attention=attend)))
+        with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch"), "torch.nn": types.ModuleType("torch.nn"),
+                                                    "torch.nn.attention": attention}):
+            name, call = libraries.cudnn(torch, Heads(32), Heads(8), Heads(8), True)
+            call()
+        return name, calls
+
+    def test_it_and_no_other_is_timed(self):
+        name, calls = self.attention(True)
+        self.assertEqual(name, "torch.cudnn")
+        self.assertEqual(calls, [(["cudnn"], 32, 8, 8, True)] * 2)
+
+    def test_without_groups_keys_are_repeated_and_the_name_says_so(self):
+        name, calls = self.attention(False)
+        self.assertEqual(name, "torch.cudnn, no groups")
+        self.assertEqual(calls, [(["cudnn"], 32, 32, 32, False)] * 2)
 
 
 if __name__ == "__main__":

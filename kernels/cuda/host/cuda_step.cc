@@ -245,7 +245,8 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 #else
   static const absl::StatusOr<gpu::NcclApi> nccl = gpu::EmulatedNccl();
 #endif
-  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_, [this] { recorded_.clear(); }));
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group,
+                         cuda::JoinNcclGroup(*nccl, stream_, seat, one_shot_bytes_, [this] { recorded_.clear(); }));
   has_peers_ = true;
   groups_.push_back(group);
   return group;

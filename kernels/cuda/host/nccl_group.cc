@@ -22,7 +22,8 @@ using gpu::kNcclBytes;
 
 constexpr size_t kTokenBytes = kernels::device_sizes::kToken;  ///< of a call that moves nothing and orders the ranks
 
-/// NCCL's word for a result, and what it says of the cause: the library or the system whose call failed, with its error.
+/// NCCL's word for a result, and what it says of the cause: the library or the system whose call failed, with its
+/// error.
 std::string TextOf(const gpu::NcclApi& api, int result) {
   const char* cause = api.last_error(nullptr);
   return StrCat(api.error_text(result), cause != nullptr && *cause != 0 ? ": " : "", cause != nullptr ? cause : "");

@@ -22,9 +22,9 @@ namespace baton::cuda {
 constexpr int64_t kWholeSumFloats = kernels::device_sizes::kWholeSumFloats;
 
 /// Sums of up to `one_shot_bytes`, where all ranks reach each other's memory, do not take NCCL (peer_sums.h); 0: none.
-/// Waits for all ranks. Calls go to `stream`, which outlives the group. `forget_records` drops the graphs that have calls
-/// of the group in them: NCCL gives nothing back before. FailedPrecondition: two ranks have one GPU, or GPUs of two
-/// kinds, or they are too many. Internal: NCCL's error.
+/// Waits for all ranks. Calls go to `stream`, which outlives the group. `forget_records` drops the graphs that have
+/// calls of the group in them: NCCL gives nothing back before. FailedPrecondition: two ranks have one GPU, or GPUs of
+/// two kinds, or they are too many. Internal: NCCL's error.
 absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
                                                                   const kernels::GroupSeat& seat,
                                                                   int64_t one_shot_bytes,

@@ -290,8 +290,9 @@ TEST(GpuRanks, WithoutPeerAccessSumsGoByNcclAndSaySo) {
   EXPECT_THAT(about(MakeGpu), HasSubstr("by NCCL, since those over the GPUs' own links cannot be: rank 0: memory of "
                                         "rank 1: no peer access from GPU 0 to 1"));
   gpu::SetEmulatedPeers(gpu::EmulatedPeers::kLost);
-  EXPECT_THAT(about(MakeGpu), HasSubstr("cannot be: rank 0: what rank 1 wrote at 0 is not there (0, flag 0): they do not "
-                                        "reach each other, though the driver says so"));
+  EXPECT_THAT(about(MakeGpu),
+              HasSubstr("cannot be: rank 0: what rank 1 wrote at 0 is not there (0, flag 0): they do not "
+                        "reach each other, though the driver says so"));
   gpu::SetEmulatedPeers(gpu::EmulatedPeers::kReachable);
   EXPECT_THAT(about(MakeGpuOfNccl), HasSubstr("they are switched off"));
 }
@@ -372,18 +373,15 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
 
 // NCCL's words for the cause, not its "unhandled cuda error" alone.
 TEST(GpuRanks, AnErrorOfCudaWithinNcclIsNamed) {
-  ASSERT_TRUE(WithGroup(
-                  2,
-                  [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
-                    const auto buffer = ops.Allocate(128).value();
-                    if (rank == 1) return;
-                    gpu::RefuseInEmulatedNccl(0, false);
-                    const absl::Status status = group.Send(1, buffer->data(), 64);
-                    EXPECT_EQ(status.message(),
-                              "rank 0 of 2, NCCL: unhandled cuda error (emulated NCCL): Cuda failure 2 'out of memory'");
-                    EXPECT_EQ(group.health(), status);
-                  })
-                  .ok());
+  ASSERT_TRUE(WithGroup(2, [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                const auto buffer = ops.Allocate(128).value();
+                if (rank == 1) return;
+                gpu::RefuseInEmulatedNccl(0, false);
+                const absl::Status status = group.Send(1, buffer->data(), 64);
+                EXPECT_EQ(status.message(),
+                          "rank 0 of 2, NCCL: unhandled cuda error (emulated NCCL): Cuda failure 2 'out of memory'");
+                EXPECT_EQ(group.health(), status);
+              }).ok());
 }
 
 // NCCL's abort waits for recorded steps; whoever breaks the group does not wait for it.
@@ -415,13 +413,11 @@ TEST(GpuRanksDeathTest, AGpuThatFailsWithinNcclEndsTheProcessByItsOwnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        WithGroup(2,
-                  [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
-                    const auto buffer = ops.Allocate(128).value();
-                    gpu::SetEmulatedFault("uncorrectable ECC error encountered");
-                    group.Send(1 - rank, buffer->data(), 64).IgnoreError();
-                  })
-            .IgnoreError();
+        WithGroup(2, [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+          const auto buffer = ops.Allocate(128).value();
+          gpu::SetEmulatedFault("uncorrectable ECC error encountered");
+          group.Send(1 - rank, buffer->data(), 64).IgnoreError();
+        }).IgnoreError();
       },
       testing::ExitedWithCode(8), HasSubstr("the GPU failed: uncorrectable ECC error encountered (cuda:"));
 }
