@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 
 #include "common/check.h"
 #include "kernels/runtime/emulated_device.h"
+#include "kernels/runtime/emulated_nccl_faults.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
@@ -41,38 +41,6 @@ struct Shared {
   Ring rings[kMostRanks][kMostRanks];  ///< [from][to]
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-
-/// Where a rank goes wrong: in its call of that number.
-struct Fault {
-  std::atomic<int> rank = -1;
-  std::atomic<int64_t> call = 0;
-  bool Hits(int who, int64_t number) const { return rank == who && call == number; }
-  void Read(const char* variable) {
-    const char* text = std::getenv(variable);
-    int who = -1;
-    long number = 0;
-    if (text != nullptr && std::sscanf(text, "%d:%ld", &who, &number) == 2) Set(who, number);
-  }
-  void Set(int who, int64_t number) {
-    call = number;
-    rank = who;
-  }
-};
-Fault hang, failure;
-std::atomic<int> hanging = 0, aborting = 0;
-/// The rank whose next call is refused, and whether it is one in a capture; -1: none.
-std::atomic<int> refused_rank = -1;
-std::atomic<bool> refused_in_capture = false;
-std::atomic<const char*> last_error = "";
-std::atomic<uint64_t> seed = 1;
-
-void ReadFaults() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    hang.Read("BATON_EMULATED_NCCL_HANG");
-    failure.Read("BATON_EMULATED_NCCL_FAIL");
-  });
-}
 
 /// One transfer of a call, with its progress: a header of 8 bytes, which is the length, goes first.
 struct Transfer {
@@ -134,7 +102,7 @@ class Exchange {
       const bool left_alone = WaitsForTheGone();  // what they had sent is still there
       while (!hangs_ && Move()) {
       }
-      if (failure.Hits(comm_->rank, number_)) comm_->Break(kNcclInternalError);
+      if (nccl_faults.failure.Hits(comm_->rank, number_)) comm_->Break(kNcclInternalError);
       if (left_alone && comm_->hears_of_others && WaitsForTheGone()) comm_->Break(kNcclRemoteError);
       if (Random(8) == 0) Soil();
       if (!Over() && (hangs_ || !Complete())) return false;
@@ -143,7 +111,7 @@ class Exchange {
     if (!Over()) {
       for (const Transfer& in : ins_) std::copy(in.arrived.begin(), in.arrived.end(), in.data);
     }
-    hanging -= hangs_ ? 1 : 0;
+    nccl_faults.hanging -= hangs_ ? 1 : 0;
     ++comm_->complete;
     return true;
   }
@@ -165,8 +133,8 @@ class Exchange {
   }
   void Begin() {
     begun_ = true;
-    hangs_ = hang.Hits(comm_->rank, number_);
-    hanging += hangs_ ? 1 : 0;
+    hangs_ = nccl_faults.hang.Hits(comm_->rank, number_);
+    nccl_faults.hanging += hangs_ ? 1 : 0;
     pauses_ = Random(8) == 0 ? static_cast<int>(Random(4)) : 0;
     late_ = Random(4) == 0 ? static_cast<int>(Random(4)) : 0;
     for (Transfer& in : ins_) in.arrived.resize(in.bytes);
@@ -300,9 +268,10 @@ int Enqueue(Group whole) {
 void RefuseSome(NcclComm& comm, bool capturing) {
   int rank = comm.rank;
   if (!EmulatedFault(EmulatedDevice()).empty()) {
-    last_error = "Cuda failure 'the GPU has failed'";
-  } else if (capturing == refused_in_capture && refused_rank.compare_exchange_strong(rank, -1)) {
-    last_error = "Cuda failure 2 'out of memory'";
+    nccl_faults.last_error = "Cuda failure 'the GPU has failed'";
+  } else if (capturing == nccl_faults.refused_in_capture &&
+             nccl_faults.refused_rank.compare_exchange_strong(rank, -1)) {
+    nccl_faults.last_error = "Cuda failure 2 'out of memory'";
   } else {
     return;
   }
@@ -316,7 +285,7 @@ bool Connects(NcclComm& comm) {
   for (const Transfer& in : group.ins) calls.emplace_back(-1 - in.peer, in.bytes);
   if (!group.stream->capturing()) return comm.connected.insert(calls), true;
   if (comm.connected.contains(calls)) return true;
-  last_error = "Cuda failure 'operation not permitted when stream is capturing'";
+  nccl_faults.last_error = "Cuda failure 'operation not permitted when stream is capturing'";
   comm.Break(kNcclUnhandledCudaError);
   return false;
 }
@@ -356,7 +325,7 @@ const char* ErrorText(int result) {
   return result == kNcclSuccess ? "no error" : "internal error (emulated NCCL)";
 }
 
-const char* LastError(NcclComm*) { return last_error; }
+const char* LastError(NcclComm*) { return nccl_faults.last_error; }
 
 int GetUniqueId(NcclId* id) {
   const int descriptor = memfd_create("emulated-nccl", MFD_CLOEXEC);
@@ -366,7 +335,7 @@ int GetUniqueId(NcclId* id) {
 }
 
 int InitRank(NcclComm** out, int ranks, NcclId id, int rank, NcclConfig*) {
-  ReadFaults();
+  nccl_faults.Read();
   if (ranks > kMostRanks) return kNcclInvalidUsage;
   const int descriptor = open(id.bytes, O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return kNcclInvalidUsage;
@@ -377,8 +346,8 @@ int InitRank(NcclComm** out, int ranks, NcclId id, int rank, NcclConfig*) {
   comm->rank = rank;
   comm->ranks = ranks;
   comm->shared = static_cast<Shared*>(at);
-  comm->random.seed(seed + static_cast<uint64_t>(rank) * 1000003);
-  comm->rendezvous = seed % 2 == 1;  // as the group's other ranks
+  comm->random.seed(nccl_faults.seed + static_cast<uint64_t>(rank) * 1000003);
+  comm->rendezvous = nccl_faults.seed % 2 == 1;  // as the group's other ranks
   comm->hears_of_others = comm->random() % 2 == 0;
   if (int pid = 0, own = -1; std::sscanf(id.bytes, "/proc/%d/fd/%d", &pid, &own) == 2 && pid == getpid() && rank == 0)
     comm->id_descriptor = own;
@@ -392,13 +361,13 @@ int Abort(NcclComm* comm) {
   comm->shared->gone[comm->rank] = true;
   comm->aborted = true;
   constexpr int kPatienceMs = 60'000;
-  ++aborting;
+  ++nccl_faults.aborting;
   for (int ms = 0; comm->recorded > 0; ++ms) {
     BATON_CHECK(ms < kPatienceMs, "an abort of NCCL waits for ever: ", comm->recorded.load(),
                 " calls of the communicator are in graphs");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  --aborting;
+  --nccl_faults.aborting;
   return kNcclSuccess;
 }
 int AsyncError(NcclComm* comm, int* result) {
@@ -450,15 +419,5 @@ const NcclApi& EmulatedNccl() {
                               GroupStart, GroupEnd,  AllGather, Broadcast,   Send,     Recv};
   return api;
 }
-
-void HangInEmulatedNccl(int rank, int64_t call) { hang.Set(rank, call); }
-void FailInEmulatedNccl(int rank, int64_t call) { failure.Set(rank, call); }
-int HangingInEmulatedNccl() { return hanging; }
-int AbortingInEmulatedNccl() { return aborting; }
-void RefuseInEmulatedNccl(int rank, bool in_capture) {
-  refused_in_capture = in_capture;
-  refused_rank = rank;
-}
-void SeedEmulatedNccl(uint64_t value) { seed = value; }
 
 }  // namespace baton::gpu

@@ -371,7 +371,6 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
   gpu::FailInEmulatedNccl(-1, 0);
 }
 
-// NCCL's words for the cause, not its "unhandled cuda error" alone.
 TEST(GpuRanks, AnErrorOfCudaWithinNcclIsNamed) {
   ASSERT_TRUE(WithGroup(2, [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
                 const auto buffer = ops.Allocate(128).value();
