@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -29,6 +30,33 @@ std::string TextOf(const gpu::NcclApi& api, int result) {
   return StrCat(api.error_text(result), cause != nullptr && *cause != 0 ? ": " : "", cause != nullptr ? cause : "");
 }
 
+/// Aborts that go on. The process's end waits a while for them: they use a driver that goes with it.
+class Endings {
+ public:
+  std::shared_future<void> Begin(std::function<void()> end) {
+    std::packaged_task<void()> task(std::move(end));
+    const std::shared_future<void> ended = task.get_future().share();
+    std::lock_guard lock(mutex_);
+    std::erase_if(all_, [](const auto& one) { return one.wait_for(std::chrono::seconds(0)) == kReady; });
+    all_.push_back(ended);
+    std::thread(std::move(task)).detach();
+    return ended;
+  }
+  ~Endings() {
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    for (const std::shared_future<void>& one : all_) one.wait_until(patience);
+  }
+
+ private:
+  static constexpr std::future_status kReady = std::future_status::ready;
+  std::mutex mutex_;
+  std::vector<std::shared_future<void>> all_;
+};
+std::shared_future<void> EndBeside(std::function<void()> end) {
+  static Endings endings;
+  return endings.Begin(std::move(end));
+}
+
 /// What a rank tells the others before they meet.
 struct Card {
   gpu::NcclId id;  ///< of rank 0
@@ -52,11 +80,7 @@ class NcclGroup final : public kernels::RankGroup {
       forget_records_();
     }
     Abort(absl::CancelledError("the group is over"));
-    if (!ending_.joinable()) return;
-    if (whole)
-      ending_.join();
-    else
-      ending_.detach();
+    if (whole && ending_.valid()) ending_.wait();
   }
 
   absl::Status Init(const gpu::NcclId& id) {
@@ -126,7 +150,7 @@ class NcclGroup final : public kernels::RankGroup {
     broken_.Update(why);
     if (peers_ != nullptr) peers_->Stop();
     if (comm_ == nullptr || std::exchange(aborted_, true)) return;
-    ending_ = std::thread([abort = api_.abort, comm = comm_, device = stream_.device()] {
+    ending_ = EndBeside([abort = api_.abort, comm = comm_, device = stream_.device()] {
       gpu::BindTo(device);  // else NCCL would begin to use GPU 0
       abort(comm);
     });
@@ -215,7 +239,7 @@ class NcclGroup final : public kernels::RankGroup {
   std::mutex mutex_;
   absl::Status broken_;  ///< guarded by mutex_
   bool aborted_ = false;
-  std::thread ending_;  ///< in NCCL's abort; guarded by mutex_ until the destructor
+  std::shared_future<void> ending_;  ///< NCCL's abort; guarded by mutex_ until the destructor
   gpu::NcclComm* comm_ = nullptr;
   std::unique_ptr<PeerSums> peers_;  ///< set once, before the group is used
   std::string about_;
