@@ -104,10 +104,10 @@ class LostGpuRanks(AsOneGpu):
             self.assertIn("1000 ms", c.log.read_text())
 
     def test_a_rank_that_stands_still_within_a_collective_ends_its_worker(self):
-        for backend in ([], MP):  # in a step of a request: the start has some thirty calls, and a canary would come before it
+        for backend in ([], MP):  # in a step of a request: the start has some sixty calls, and a canary would come before it
             with self.subTest(backend=backend), Cluster(
                     args=[*GPU_WIDTH, *backend, f"--{TP}", 2, *NCCL, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0, "--canaries=false"],
-                    env={"BATON_EMULATED_NCCL_HANG": "1:40"}) as c:
+                    env={"BATON_EMULATED_NCCL_HANG": "1:80"}) as c:
                 worker = c.workers("both")[0]
                 self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
                 gone([worker], seconds=20)
