@@ -23,6 +23,22 @@ TEST(NcclLibrary, HasEveryFunctionAndSaysItsVersion) {
   EXPECT_STREQ(api->last_error(nullptr), "");
 }
 
+// Without a GPU a group of one cannot be made, and the library says what CUDA said.
+TEST(NcclLibrary, TheCauseOfAnErrorIsTold) {
+  const char* given = std::getenv("BATON_NCCL_LIBRARY");
+  const auto api = LoadNccl(given != nullptr ? given : "libnccl.so.2");
+  if (given == nullptr && absl::IsNotFound(api.status())) GTEST_SKIP() << api.status();
+  ASSERT_TRUE(api.ok()) << api.status();
+  gpu::NcclId id;
+  ASSERT_EQ(api->get_unique_id(&id), gpu::kNcclSuccess);
+  gpu::NcclComm* comm = nullptr;
+  gpu::NcclConfig config;
+  const int result = api->init_rank(&comm, 1, id, 0, &config);
+  if (result == gpu::kNcclSuccess || result == gpu::kNcclInProgress) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(result, gpu::kNcclUnhandledCudaError);
+  EXPECT_THAT(api->last_error(nullptr), testing::HasSubstr("Cuda failure"));
+}
+
 TEST(NcclLibrary, OneThatIsNotThereIsNamed) {
   const absl::Status status = LoadNccl("/nowhere/libnccl.so.2").status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
