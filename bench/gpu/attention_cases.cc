@@ -184,7 +184,7 @@ std::vector<CaseMaker> AttentionCases(const Sizes& s) {
     return cases;
   }
   prefill(1, 2048), prefill(1, 8192);
-  decode(1, 1024), decode(8, 16384), decode(256, 1200);
+  decode(1, 1024), decode(1, 32768), decode(1, 131072), decode(8, 16384), decode(256, 1200);
   return cases;
 }
 
