@@ -406,6 +406,7 @@ TEST(GpuRanks, ACallThatFailsWhileAStepIsRecordedIsTheGroupsError) {
   ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
   h.RunAll();
   EXPECT_THAT(std::string(h.answers[{1, 0}].error.message()), HasSubstr("Cuda failure 2 'out of memory'"));
+  ranks.Abort(absl::UnavailableError("rank 0 failed"));
 }
 
 TEST(GpuRanksDeathTest, AGpuThatFailsWithinNcclEndsTheProcessByItsOwnError) {
@@ -421,7 +422,6 @@ TEST(GpuRanksDeathTest, AGpuThatFailsWithinNcclEndsTheProcessByItsOwnError) {
       testing::ExitedWithCode(8), HasSubstr("the GPU failed: uncorrectable ECC error encountered (cuda:"));
 }
 
-// As a rank that hangs in a kernel: nobody but Abort ends it.
 TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
   RankThreads ranks(OptionsOf({.shape = {.tensor = 2}, .gpu = MakeGpuOfNccl}));
   SteppedEngineOptions options;
