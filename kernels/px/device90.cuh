@@ -75,6 +75,22 @@ PX_DEVICE void RegisterDecrease() {
 
 #define PX_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define PX_F16(i) PX_F4(i), PX_F4(i + 4), PX_F4(i + 8), PX_F4(i + 12)
+PX_DEVICE void WgmmaM64N16K16(float (&d)[8], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0;\n}"
+      : PX_F4(0), PX_F4(4)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+PX_DEVICE void WgmmaM64N32K16(float (&d)[16], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;\n}"
+      : PX_F16(0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
 PX_DEVICE void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"

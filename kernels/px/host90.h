@@ -46,7 +46,13 @@ void WgmmaWait(Where where = Where::current()) {
   WgmmaWaitGroups(N, where);
 }
 void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where);
-/// d[64 × 64] (+)= a[64 × 16] · b[64 × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
+/// d[64 × N] (+)= a[64 × 16] · b[N × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
+inline void WgmmaM64N16K16(float (&d)[8], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, 16, a, b, accumulate, where);
+}
+inline void WgmmaM64N32K16(float (&d)[16], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, 32, a, b, accumulate, where);
+}
 inline void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 64, a, b, accumulate, where);
 }

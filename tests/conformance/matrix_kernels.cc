@@ -196,8 +196,12 @@ PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST 
       px::WgmmaM64N256K16(d, x, w, step != 0);
     else if constexpr (kN == 128)
       px::WgmmaM64N128K16(d, x, w, step != 0);
-    else
+    else if constexpr (kN == 64)
       px::WgmmaM64N64K16(d, x, w, step != 0);
+    else if constexpr (kN == 32)
+      px::WgmmaM64N32K16(d, x, w, step != 0);
+    else
+      px::WgmmaM64N16K16(d, x, w, step != 0);
   }
   px::WgmmaCommit();
   px::WgmmaWait<0>();
@@ -255,7 +259,8 @@ std::vector<MicroKernel> MatrixKernels() {
   return {LdMatrix<false>(),      LdMatrix<true>(),        Mma<Input::kBf16>(true), Mma<Input::kBf16>(false),
           Mma<Input::kF16>(true), Mma<Input::kF16>(false), Mma<Input::kE4m3>(true), Mma<Input::kE4m3>(false),
           MmaExchanged(),         Hopper<64>(true, 0),     Hopper<64>(false, 0),    Hopper<64>(true, 32),
-          Hopper<128>(true, 0),   Hopper<256>(true, 0),    Hopper<256>(false, 0)};
+          Hopper<128>(true, 0),   Hopper<256>(true, 0),    Hopper<256>(false, 0),   Hopper<16>(true, 0),
+          Hopper<16>(false, 0),   Hopper<32>(true, 0),     Hopper<32>(false, 0)};
 }
 
 }  // namespace baton::conformance
