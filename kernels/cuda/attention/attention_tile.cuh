@@ -329,9 +329,9 @@ PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>
     const bool hides = HidesAny(rows, t * kSubTileTokens, kSubTileTokens);
     px::CpAsyncWait<1>();
     const px::bf16 *k_tile, *v_tile;
-    if constexpr (sizeof(Kv) == 1) {  // a thread widens what it copied itself
-      Widen<kDim, kThreads>(smem.wide.k, smem.stage[t & 1].k);
-      Widen<kDim, kThreads>(smem.wide.v, smem.stage[t & 1].v);
+    if constexpr (sizeof(Kv) == 1) {
+      WidenSubTile<kDim, kThreads>(smem.wide.k, smem.stage[t & 1].k);
+      WidenSubTile<kDim, kThreads>(smem.wide.v, smem.stage[t & 1].v);
       k_tile = smem.wide.k;
       v_tile = smem.wide.v;
     } else {

@@ -58,27 +58,74 @@ struct WideStage : KvStage<px::bf16, kDim> {};
 template <int kDim>
 struct WideStage<kDim, false> {};
 
+/// Tokens from a multiple of so many on lie in one block, whatever its size.
+constexpr int kRunTokens = 16;
+/// A warp alone copies run by run; four warps, whose turns hide the table's reads, chunk by chunk: the code is smaller
+/// (a prompt of 8,192 tokens on an H100 took 4 % longer run by run, 16,384 tokens behind 8 decodes 7 % less).
+template <int kThreads>
+constexpr bool kCopiesByRun = kThreads == 32;
+
+/// Copies one 16-byte chunk of a row of k and of v; zeroes where it is not valid.
+template <typename Kv, int kDim>
+PX_DEVICE void CopyKvChunk(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, int row, int chunk, int64_t at,
+                           bool valid) {
+  using Layout = StageLayout<Kv, kDim>;
+  px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + (valid ? at : 0), valid);
+  px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + (valid ? at : 0), valid);
+}
+
+/// FetchKv for a warp: the table is read once for a run, for all runs before the copies that wait for it.
+template <typename Kv, int kDim>
+PX_DEVICE void FetchKvByRun(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
+                            int first) {
+  using Layout = StageLayout<Kv, kDim>;
+  constexpr int kRuns = kSubTileTokens / kRunTokens, kAtOnce = kDim > 128 ? 1 : kRuns;  // at 256 o has the registers
+  PX_UNROLL_BY(1)
+  for (int done = 0; done < kRuns; done += kAtOnce) {
+    int64_t from[kAtOnce];
+    PX_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) {
+      const int token = first + (done + r) * kRunTokens, entry = kv.block_size.BlockOf(token);
+      const int block = token < length ? px::Load(table + entry) : 0;
+      from[r] = block * kv.block_stride +
+                (static_cast<int64_t>(token - entry * kv.block_size.tokens) * kv.kv_heads + head) * kDim;
+    }
+    PX_UNROLL
+    for (int r = 0; r < kAtOnce; ++r) {
+      PX_UNROLL_BY(kDim > 128 ? 1 : 4)
+      for (int i = px::Lane(); i < kRunTokens * Layout::kChunks; i += 32) {
+        const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, to = (done + r) * kRunTokens + row;
+        CopyKvChunk(stage, kv, to, chunk, from[r] + row * kv.kv_heads * kDim + chunk * Layout::kChunk,
+                    first + to < length);
+      }
+    }
+  }
+}
+
 /// Starts the copies of tokens [first, first + 64) of one kv head; tokens ≥ length become zero, whatever lies there.
 template <typename Kv, int kDim, int kThreads>
 PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
                        int first) {
   using Layout = StageLayout<Kv, kDim>;
-  PX_UNROLL_BY(kDim > 128 ? 1 : 4)
-  for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
-    const bool valid = token < length;
-    const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
-    const int in_block = token - entry * kv.block_size.tokens;
-    const int64_t at = valid ? block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
-                                   chunk * Layout::kChunk
-                             : 0;
-    px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + at, valid);
-    px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + at, valid);
+  if constexpr (kCopiesByRun<kThreads>) {
+    FetchKvByRun(stage, kv, table, length, head, first);
+  } else {
+    PX_UNROLL_BY(kDim > 128 ? 1 : 4)
+    for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
+      const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
+      const bool valid = token < length;
+      const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
+      const int in_block = token - entry * kv.block_size.tokens;
+      CopyKvChunk(stage, kv, row, chunk,
+                  block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
+                      chunk * Layout::kChunk,
+                  valid);
+    }
   }
 }
 
-/// e4m3 → bf16 (exact), all threads of the block; thread by thread what FetchKv's copied.
-template <int kDim, int kThreads, int kTokens = kSubTileTokens>
+/// e4m3 → bf16 (exact), all threads of the block: thread t has 16-byte chunks t, t + kThreads, … of rows in a row.
+template <int kDim, int kThreads, int kTokens>
 PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
   constexpr bool kTurns = PX_SM100_OR(kDim != 256, true);  // at 256 sm_100's code has no register left for it
   using From = StageLayout<px::e4m3, kDim>;
@@ -102,6 +149,16 @@ PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
       px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + half)), wide);
     }
   }
+}
+
+/// Of a sub-tile: a thread widens what it copied in FetchKv.
+template <int kDim, int kThreads>
+PX_DEVICE void WidenSubTile(px::bf16* out, const px::e4m3* in) {
+  constexpr int kRows = kCopiesByRun<kThreads> ? kRunTokens : kSubTileTokens;
+  PX_UNROLL_BY(1)
+  for (int row = 0; row < kSubTileTokens; row += kRows)
+    Widen<kDim, kThreads, kRows>(out + row * TileLayout<px::bf16, kDim>::kPitch,
+                                 in + row * StageLayout<px::e4m3, kDim>::kPitch);
 }
 
 }  // namespace baton::cuda
