@@ -41,8 +41,10 @@ std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, con
       stream, out, m, n, k, [&](int row, int i) { return px::ToFloat(x[static_cast<size_t>(row) * k + i]); }, weight);
 }
 
-/// `wgmma`: the form for sm_90; the time of its tensor maps is the host's.
-KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
+enum class Form { kMma, kWgmma, kNarrow };
+
+/// Those of wgmma: the form for sm_90; the time of its tensor maps is the host's.
+KernelCase DenseCase(int m, int n, int k, Form form = Form::kMma) {
   const size_t padded = static_cast<size_t>((n + cuda::kGemmPadN - 1) / cuda::kGemmPadN * cuda::kGemmPadN) * k;
   auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 1));
   auto w = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(padded, 2));
@@ -51,10 +53,11 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
   const int multiprocessors = gpu::CurrentDevice().multiprocessors;  // asking takes longer than a kernel
   auto launch = [=](gpu::Stream& stream) {
     const cuda::GemmParams<bf16> p{dx->data(), dw->data(), nullptr, out->data(), k, k, n, m, n, k};
-    if (wgmma)
-      cuda::LaunchWgmmaGemm(stream, p, multiprocessors, false);
-    else
-      cuda::LaunchGemm(stream, p, false);
+    switch (form) {
+      case Form::kMma: return cuda::LaunchGemm(stream, p, false);
+      case Form::kWgmma: return cuda::LaunchWgmmaGemm(stream, p, multiprocessors, false);
+      case Form::kNarrow: return cuda::LaunchNarrowGemm(stream, p, multiprocessors, false);
+    }
   };
   auto check = [=](gpu::Stream& stream) {
     launch(stream);
@@ -138,17 +141,21 @@ KernelCase E4m3Case(int m, int n, int k, int group) {
 
 std::vector<CaseMaker> GemmCases(const Sizes& s) {
   std::vector<CaseMaker> cases;
-  auto dense = [&](int m, bool wgmma) {
-    const char* kernel = wgmma ? "gemm_wgmma" : "gemm_bf16";
-    const int n = s(4096, 128), k = s(4096, 192);
-    cases.push_back({kernel, [=] { return DenseCase(m, n, k, wgmma); }});
-    if (!s.tiny) cases.push_back({kernel, [=] { return DenseCase(m, 28672, 4096, wgmma); }});
+  // The four linear layers of an 8B model.
+  struct Layer {
+    int n, k;
   };
-  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 17, 32, 64, 128, 256, 4096})
-    dense(m, false);
-  for (int m : s.tiny ? std::vector<int>{} : std::vector<int>{17, 32, 64, 128})  // few outputs, long sums
-    cases.push_back({"gemm_bf16", [=] { return DenseCase(m, 4096, 14336, false); }});
-  for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) dense(m, true);
+  const std::vector<Layer> layers = s.tiny
+                                        ? std::vector<Layer>{{128, 192}}
+                                        : std::vector<Layer>{{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
+  const auto dense = [&](const char* kernel, Form form, const std::vector<int>& rows) {
+    for (const auto [n, k] : layers)
+      for (const int m : rows) cases.push_back({kernel, [=] { return DenseCase(m, n, k, form); }});
+  };
+  using Rows = std::vector<int>;
+  dense("gemm_bf16", Form::kMma, s.tiny ? Rows{1, 20} : Rows{16, 64, 256, 4096});
+  dense("gemm_narrow", Form::kNarrow, s.tiny ? Rows{1, 20} : Rows{1, 8, 16, 32, 64, 128, 256});
+  dense("gemm_wgmma", Form::kWgmma, s.tiny ? Rows{130} : Rows{256, 1024, 4096});
   const int n = s(8192, 64), k = s(8192, 256);
   for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64}) {
     cases.push_back({"gemm_w4a16", [=] { return QuantCase<WeightFormat::kInt4>(m, n, k, 128); }});

@@ -68,7 +68,7 @@ class GpuHardware(unittest.TestCase):
                         self.assertEqual(ranks[rank["rank"]], want, f"rank {rank['rank']}")
                     self.assertAlmostEqual(said["kv_bytes"] / kv, 1, delta=0.01)
                     self.assertAlmostEqual(said["kv_tokens"] / tokens, 1, delta=0.01)
-                    self.assertIn("--deterministic costs, by arithmetic", log)
+                    self.assertIn("--deterministic costs, as measured", log)
                     lists = re.findall(r"lists of \d+ bytes", log)
                     self.assertEqual(len(lists), len(more) // 2)
                     for text in lists:

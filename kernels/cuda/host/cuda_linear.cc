@@ -35,19 +35,11 @@ GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
   p.n = Int(out.cols());
   p.k = Int(w.k());
   p.inputs = w.inputs();
-  p.x_columns = Int(w.in_features());
   return p;
 }
 void ReadRows(GemvParams& p, const Tensor& x) {
   p.x = Row<const bf16>(x);
   p.x_stride = x.row_stride;
-}
-void ReadNormed(GemvParams& p, const Tensor& x, const float* norm, float norm_offset, float eps) {
-  p.residual = Row<const float>(x);
-  p.x_stride = x.row_stride;
-  p.norm_weight = norm;
-  p.norm_offset = norm_offset;
-  p.norm_eps = eps;
 }
 GemvStore StoreOf(const Tensor& out) { return out.dtype == DType::kF32 ? GemvStore::kF32 : GemvStore::kBf16; }
 
@@ -112,10 +104,22 @@ absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor
 
 template <typename Out>
 void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
-  if (!deterministic_ && cuda::WgmmaSuits(device_.architecture, p.m))
-    cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, overlapped);
-  else
+  if (!wgmma_)
     cuda::LaunchGemm(stream_, p, overlapped);
+  else if (cuda::NarrowSuits(p.m, p.n, device_.multiprocessors))
+    cuda::LaunchNarrowGemm(stream_, p, device_.multiprocessors, overlapped);
+  else
+    cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, overlapped);
+}
+
+// `adds`: out += x · wᵀ + bias, in f32.
+void CudaOps::DenseLinear(const Tensor& x, const PackedWeight& w, const Tensor& out, bool adds) {
+  WithOutput(out, [&]<typename Out>(Out* to) {
+    DenseLinear(
+        cuda::GemmParams<Out>{Row<const bf16>(x), static_cast<const bf16*>(w.data()), w.bias(), to, x.row_stride,
+                              w.row_stride(), out.row_stride, Int(x.rows()), Int(w.out_features()), Int(w.k()), adds},
+        kOverlapped);
+  });
 }
 
 // As many outputs at a time as there is room for. A dense GEMM that may begin before its weight is written is none:
@@ -158,11 +162,13 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
   if (w.rounds_inputs()) {
     return WithOutput(out, [&]<typename Out>(Out* to) { LinearOfRounded(x, w, to, out.row_stride); });
   }
+  if (w.format() == WeightFormat::kBf16 && wgmma_) return DenseLinear(x, w, out, false);
   if (FitsGemv(x, weight)) {  // the same bits as the GEMM
     GemvParams p = GemvOf(w, out, StoreOf(out));
     ReadRows(p, x);
     return RunGemv<false>(stream_, w.format(), p);
   }
+  if (w.format() == WeightFormat::kBf16) return DenseLinear(x, w, out, false);
   const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
   const bf16* rows = Row<const bf16>(x);
   int64_t row_stride = x.row_stride;
@@ -173,34 +179,11 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
     row_stride = k;
   }
   WithOutput(out, [&]<typename Out>(Out* to) {
-    if (w.format() != WeightFormat::kBf16) {
-      const cuda::QuantGemmParams<Out> p{
-          rows,     static_cast<const px::U128*>(w.data()), w.meta(), w.bias(), to, row_stride, out.row_stride, m, n, k,
-          w.group()};
-      return m >= kExpandRows ? LinearOfExpanded(w, p) : RunQuantGemm(stream_, w.format(), p);
-    }
-    const cuda::GemmParams<Out> p{Row<const bf16>(x),
-                                  static_cast<const bf16*>(w.data()),
-                                  w.bias(),
-                                  to,
-                                  x.row_stride,
-                                  w.row_stride(),
-                                  out.row_stride,
-                                  m,
-                                  n,
-                                  k};
-    DenseLinear(p, kOverlapped);
+    const cuda::QuantGemmParams<Out> p{
+        rows,     static_cast<const px::U128*>(w.data()), w.meta(), w.bias(), to, row_stride, out.row_stride, m, n, k,
+        w.group()};
+    return m >= kExpandRows ? LinearOfExpanded(w, p) : RunQuantGemm(stream_, w.format(), p);
   });
-}
-
-void CudaOps::NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& weight,
-                         const Tensor& normed, const Tensor& out) {
-  if (!FitsGemv(x, weight)) return Ops::NormLinear(x, norm, norm_offset, eps, weight, normed, out);
-  BATON_CHECK(x.dtype == DType::kF32, "x in ", DTypeName(x.dtype));
-  CheckShapes(x, weight, out);
-  GemvParams p = GemvOf(Packed(weight), out, StoreOf(out));
-  ReadNormed(p, x, norm, norm_offset, eps);
-  RunGemv<false>(stream_, Packed(weight).format(), p);
 }
 
 void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps,
@@ -208,26 +191,33 @@ void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_off
                               const Tensor& out) {
   const PackedWeight& w = Packed(weight);
   const bool halves_fit = w.format() == WeightFormat::kBf16 || out.cols() % cuda::kGemvCols == 0;
-  if (!FitsGemv(x, weight) || !halves_fit)
+  // Beyond these rows wgmma and the gate by itself take less time.
+  constexpr int kGatedGemvRows = 4;
+  const bool takes_gemm = w.format() == WeightFormat::kBf16 && wgmma_ && x.rows() > kGatedGemvRows;
+  if (!FitsGemv(x, weight) || !halves_fit || takes_gemm)
     return Ops::NormGatedLinear(x, norm, norm_offset, eps, weight, act, normed, gate_up, out);
   BATON_CHECK(x.dtype == DType::kF32 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
                   x.cols() == w.in_features() && x.rows() == out.rows(),
               "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [",
               out.rows(), ", ", out.cols(), "]");
+  RmsNorm(x, norm, norm_offset, eps, normed);
   GemvParams p = GemvOf(w, out, GemvStore::kBf16);
-  ReadNormed(p, x, norm, norm_offset, eps);
+  ReadRows(p, normed);
   p.gate = act == Activation::kSilu ? cuda::Gate::kSilu : cuda::Gate::kGeluTanh;
   RunGemv<true>(stream_, w.format(), p);
 }
 
 void CudaOps::LinearAdd(const Tensor& x, const PackedLinear& weight, const Tensor& product, const Tensor& residual) {
-  if (!FitsGemv(x, weight)) return Ops::LinearAdd(x, weight, product, residual);
+  const PackedWeight& w = Packed(weight);
+  const bool dense = w.format() == WeightFormat::kBf16 && (wgmma_ || !FitsGemv(x, weight));
+  if (!dense && !FitsGemv(x, weight)) return Ops::LinearAdd(x, weight, product, residual);
   BATON_CHECK(x.dtype == DType::kBF16 && residual.dtype == DType::kF32, "x in ", DTypeName(x.dtype), ", residual in ",
               DTypeName(residual.dtype));
   CheckShapes(x, weight, residual);
-  GemvParams p = GemvOf(Packed(weight), residual, GemvStore::kAddF32);
+  if (dense) return DenseLinear(x, w, residual, true);
+  GemvParams p = GemvOf(w, residual, GemvStore::kAddF32);
   ReadRows(p, x);
-  RunGemv<false>(stream_, Packed(weight).format(), p);
+  RunGemv<false>(stream_, w.format(), p);
 }
 
 // ---- mixture of experts

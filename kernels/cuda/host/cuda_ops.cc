@@ -4,6 +4,7 @@
 #include "kernels/cuda/host/device_buffer.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/host/sample_rows.h"
+#include "kernels/cuda/host/wgmma_bits.h"
 #include "kernels/cuda/instances/instances.h"
 
 namespace baton::kernels {
@@ -35,6 +36,16 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   traits_.work_bytes = static_cast<int64_t>(config.work_bytes);
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
+  wgmma_ = cuda::HasWgmma(device_.architecture) && (!deterministic_ || WgmmaKeepsBits());
+}
+
+bool CudaOps::WgmmaKeepsBits() {
+#if defined(__CUDACC__)
+  constexpr int kProducts = 1024;
+  return cuda::WgmmaAddsAsMmaSync(stream_, kProducts);
+#else
+  return true;  // cuda_gemm_wgmma_test
+#endif
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {

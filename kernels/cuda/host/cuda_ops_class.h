@@ -83,8 +83,6 @@ class CudaOps final : public Ops {
                   const Tensor& out) override;
   void Add(const Tensor& x, const Tensor& residual) override;
   void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) override;
-  void NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
-                  const Tensor& normed, const Tensor& out) override;
   void NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
                        Activation act, const Tensor& normed, const Tensor& gate_up, const Tensor& out) override;
   void LinearAdd(const Tensor& x, const PackedLinear& w, const Tensor& product, const Tensor& residual) override;
@@ -119,6 +117,7 @@ class CudaOps final : public Ops {
     gpu::Graph graph;
     bool draws = false;
   };
+  bool WgmmaKeepsBits();
   template <typename In>
   void Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps, const Tensor& out);
   template <typename Kv>
@@ -145,6 +144,7 @@ class CudaOps final : public Ops {
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
   template <typename Out>
   void DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
+  void DenseLinear(const Tensor& x, const cuda::PackedWeight& w, const Tensor& out, bool adds);
   template <typename Out>
   void LinearOfRounded(const Tensor& x, const cuda::PackedWeight& w, Out* out, int64_t out_stride);
   template <typename Out>
@@ -156,6 +156,7 @@ class CudaOps final : public Ops {
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
+  bool wgmma_ = false;  ///< dense layers are multiplied by it
   const int64_t one_shot_bytes_;
   const size_t work_bytes_;
   gpu::DeviceInfo device_;

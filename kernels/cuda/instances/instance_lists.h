@@ -38,9 +38,11 @@
   declare void LaunchE4m3Gemm(gpu::Stream&, const E4m3GemmParams<px::bf16>&, bool); \
   declare void LaunchE4m3Gemm(gpu::Stream&, const E4m3GemmParams<float>&, bool);
 
-#define BATON_WGMMA_INSTANCES(declare)                                                \
-  declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool); \
-  declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<float>&, int, bool);
+#define BATON_WGMMA_INSTANCES(declare)                                                 \
+  declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool);  \
+  declare void LaunchWgmmaGemm(gpu::Stream&, const GemmParams<float>&, int, bool);     \
+  declare void LaunchNarrowGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool); \
+  declare void LaunchNarrowGemm(gpu::Stream&, const GemmParams<float>&, int, bool);
 
 #define BATON_GROUPED_INSTANCES(declare)                                                  \
   declare void LaunchGroupedGemm(gpu::Stream&, const GroupedGemmParams<px::bf16>&, bool); \

@@ -14,6 +14,7 @@
 #include "kernels/cuda/linear/gemm_e4m3.cuh"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/cuda/linear/gemm_wgmma.cuh"
+#include "kernels/cuda/linear/gemm_wgmma_narrow.cuh"
 #include "kernels/cuda/linear/gemv.cuh"
 #include "kernels/cuda/linear/round_inputs.cuh"
 #include "kernels/cuda/moe/gemm_grouped.cuh"

@@ -20,6 +20,7 @@ struct GemmParams {
   Out* out;                                ///< [m, n] bf16 or f32
   int64_t x_stride, w_stride, out_stride;  ///< w_stride: k rounded up to kGemmPadK
   int m, n, k;                             ///< k a multiple of 8
+  bool adds = false;                       ///< f32: out += …
 };
 
 constexpr int kGemmPadN = 128, kGemmPadK = 64;
@@ -99,6 +100,12 @@ PX_DEVICE void StoreGemmPair(const GemmParams<Out>& p, int row, int col, float x
     if (both) y = px::Add(y, px::Load(p.bias + col + 1));
   }
   Out* out = p.out + row * p.out_stride + col;
+  if constexpr (sizeof(Out) == 4) {
+    if (p.adds) {
+      x = px::Add(px::Load(out), x);
+      if (both) y = px::Add(px::Load(out + 1), y);
+    }
+  }
   if (both && p.out_stride % 2 == 0) {
     if constexpr (sizeof(Out) == 4)
       px::Store(reinterpret_cast<px::F2*>(out), px::F2{x, y});

@@ -4,9 +4,9 @@
 // One warp asks TMA for stage after stage and waits for `empty`; warpgroup g holds rows 64g … 64g + 63 of the block's
 // 128 × kCols outputs in registers, waits for `full` and keeps one wgmma group in flight. TMA's zeroes beyond the
 // tensors are the padding. K in ascending k16 steps into one accumulator, no split-K: a row's bits do not depend on M,
-// and under the emulator they are those of gemm.cuh. On hardware wgmma may add in another order than mma.sync: until
-// golden.txt says that they agree, CudaOps takes this form only when it was not asked to be deterministic (tolerance:
-// f32 summation). Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790 TFLOP/s). 4096 × 28,672 ×
+// and are those of gemm.cuh, under the emulator and on an H100 (2026-11-27: random shapes, sums of up to 14,336
+// products). CudaOps asks the device at the start (host/wgmma_bits.h); one that adds in another order takes this form
+// only when it was not asked to be deterministic. Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790 TFLOP/s). 4096 × 28,672 ×
 // 4096: 1.22 ms. Per step of 64 a 128 × 256 tile reads 48 KiB for 2.1 M products: 48 bytes a clock of the SM at wgmma's
 // full rate, which L2 gives because neighbouring blocks share w's tile.
 #pragma once
@@ -110,6 +110,7 @@ PX_KERNEL void PX_BOUNDS(kWgmmaThreads) WgmmaGemmKernel(const PX_GRID_CONST Wgmm
   float d[Tile::kCols / 2];
   MultiplyStages(smem, d, steps, group);
   px::GridDependencyRelease();
+  px::GridDependencyWait();  // for what `adds` reads
   const int row = row0 + t / 32 * 16 + px::Lane() / 4, col = col0 + px::Lane() % 4 * 2;
   PX_UNROLL
   for (int j = 0; j < Tile::kCols / 8; ++j) {
@@ -136,10 +137,7 @@ void LaunchWgmmaGemmTile(gpu::Stream& stream, const GemmParams<Out>& p, bool pro
               &WgmmaGemmKernel<Tile, Out>, params);
 }
 
-/// Worth it from two tiles of rows on, and only where the instructions are.
-inline bool WgmmaSuits(const std::string& architecture, int m) {
-  return (architecture == "sm_90" || architecture == "emulated") && m > WgmmaTile<128>::kRows;
-}
+inline bool HasWgmma(const std::string& architecture) { return architecture == "sm_90" || architecture == "emulated"; }
 
 /// On sm_90 only. The wide tile when there are enough of them for every multiprocessor; bits do not depend on it.
 template <typename Out>

@@ -1,6 +1,7 @@
 // A few rows against a weight: out[M, N] = in(x)[M, K] · w[N, K]ᵀ + bias for M ≤ 8, w in bf16 or in codes
-// (W4A16, W8A16: quant_layout.h), with what stands before and after it in a decoder: RMSNorm of the residual stream
-// on the way in; on the way out a store, an addition to the residual stream, or act(gate) · up.
+// (W4A16, W8A16: quant_layout.h), with what stands behind it in a decoder: a store, an addition to the residual stream,
+// or act(gate) · up. RMSNorm on the way in did not pay: every block of 64 threads did it again (6144 × 4096 on an H100:
+// 31 us in place of 23 and a norm's 3 at M = 1, 74 in place of 31 at M = 8).
 //
 // mma with its operands exchanged: 16 rows of w are A, the rows of x are the columns of B. Every output is one f32
 // accumulator that takes the same k16 products in the same order as gemm.cuh, so CudaOps takes either by M and a row
@@ -13,29 +14,23 @@
 
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/cuda/rows/activation.cuh"
-#include "kernels/cuda/rows/rmsnorm.cuh"
 
 namespace baton::cuda {
 
 enum class GemvStore : uint8_t {
   kBf16,
   kF32,
-  kAddF32,   ///< out is the residual [m, n] f32: out += value
-  kAddBf16,  ///< … of the value rounded to bf16, as if it had been stored between
+  kAddF32,  ///< out is the residual [m, n] f32: out += value
 };
 
 struct GemvParams {
-  const px::bf16* x = nullptr;      ///< [m, k], rows 16-byte aligned; null: RMSNorm of `residual`
-  const float* residual = nullptr;  ///< [m, k] f32
-  const float* norm_weight = nullptr;
-  float norm_eps = 0.0f, norm_offset = 0.0f;
-  int64_t x_stride = 0;             ///< of x or of residual
+  const px::bf16* x = nullptr;  ///< [m, k], rows 16-byte aligned
+  int64_t x_stride = 0;
   const void* w = nullptr;          ///< as GemmParams::w or QuantGemmParams::w
   int64_t w_stride = 0;             ///< bf16
   const QuantMeta* meta = nullptr;  ///< quantized
   int group = 0;
   const int32_t* inputs = nullptr;  ///< quantized: [k] the column of x of input k, −1: none; null: k itself
-  int x_columns = 0;                ///< of residual, where there are `inputs`
   const float* bias = nullptr;      ///< [rows of w] or null
   void* out = nullptr;
   int64_t out_stride = 0;
@@ -68,7 +63,6 @@ struct GemvShared {
                                                                    : 10) /
                                  kTiles;
   GemvTile<kWeight> ring[kGemvWarps][kStages][kTiles];
-  float squares[kGemvMaxRows][kNormWarps];
   // then x: [m, GemvPitch(k)] bf16
 };
 
@@ -157,58 +151,6 @@ PX_DEVICE void StageGemvRows(px::bf16* x, const GemvParams& p) {
   }
 }
 
-/// Element `c` of a row of the residual, normalized.
-PX_DEVICE float NormedInput(const GemvParams& p, const float* row, float scale, int c) {
-  const int column = px::Load(p.inputs + c);
-  if (column < 0) return 0.0f;
-  return px::Mul(px::Mul(px::Load(row + column), scale), px::Load(p.norm_weight + column) + p.norm_offset);
-}
-
-/// RMSNorm of the residual to shared memory by the bits of rmsnorm.cuh: its 256 threads are played by ours.
-template <bool kQuantized>
-PX_DEVICE void StageNormedRows(px::bf16* x, float (&squares)[kGemvMaxRows][kNormWarps], const GemvParams& p) {
-  const int lane = px::Lane(), pitch = GemvPitch(p.k), chunks = (pitch - 8) / 8;
-  const bool ordered = kQuantized && p.inputs != nullptr;
-  const int columns = ordered ? p.x_columns : p.k;
-  for (int i = px::WarpIndex(); i < p.m * kNormWarps; i += kGemvWarps) {
-    const int row = i / kNormWarps, warp = i % kNormWarps;
-    float sum = 0.0f;
-    for (int c = (warp * 32 + lane) * 4; c < columns; c += kNormThreads * 4) {
-      float v[4];
-      LoadVector(p.residual + row * p.x_stride + c, v);
-      PX_UNROLL
-      for (int j = 0; j < 4; ++j) sum = px::Fma(v[j], v[j], sum);
-    }
-    sum = WarpSum(sum);
-    if (lane == 0) px::StoreShared(&squares[row][warp], sum);
-  }
-  px::SyncThreads();
-  for (int row = 0; row < p.m; ++row) {
-    float sum = 0.0f;
-    PX_UNROLL
-    for (int w = 0; w < kNormWarps; ++w) sum = px::Add(sum, px::LoadShared(&squares[row][w]));
-    const float scale = px::Rsqrt(px::Mul(sum, 1.0f / static_cast<float>(columns)) + p.norm_eps);
-    for (int c = px::ThreadX() * 4; c < chunks * 8; c += kGemvThreads * 4) {
-      px::U64 packed{{0, 0}};
-      if (ordered && c < p.k) {
-        const float* from = p.residual + row * p.x_stride;
-        float v[4];
-        PX_UNROLL
-        for (int j = 0; j < 4; ++j) v[j] = NormedInput(p, from, scale, c + j);
-        packed = {{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])}};
-      } else if (c < p.k) {
-        float v[4], w[4];
-        LoadVector(p.residual + row * p.x_stride + c, v);
-        LoadVector(p.norm_weight + c, w);
-        PX_UNROLL
-        for (int j = 0; j < 4; ++j) v[j] = px::Mul(px::Mul(v[j], scale), w[j] + p.norm_offset);
-        packed = {{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])}};
-      }
-      px::StoreShared(reinterpret_cast<px::U64*>(x + row * pitch + c), packed);
-    }
-  }
-}
-
 /// value at (row, col) of the outputs.
 PX_DEVICE void StoreGemv(const GemvParams& p, int row, int col, float value) {
   const int64_t at = row * p.out_stride + col;
@@ -216,7 +158,6 @@ PX_DEVICE void StoreGemv(const GemvParams& p, int row, int col, float value) {
   switch (p.store) {
     case GemvStore::kBf16: px::Store(static_cast<px::bf16*>(p.out) + at, px::FromFloat<px::bf16>(value)); return;
     case GemvStore::kF32: px::Store(wide, value); return;
-    case GemvStore::kAddBf16: value = px::ToFloat(px::FromFloat<px::bf16>(value)); [[fallthrough]];
     case GemvStore::kAddF32: px::Store(wide, px::Add(px::Load(wide), value)); return;
   }
 }
@@ -264,10 +205,7 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
   for (int s = 0; s < kStages - 1; ++s) fetch(s);  // weights are nobody's output: before the wait
   px::GridDependencyWait();
   constexpr bool kQuantized = kWeight != WeightFormat::kBf16;
-  if (p.x != nullptr)
-    StageGemvRows<kQuantized>(x, p);
-  else
-    StageNormedRows<kQuantized>(x, smem.squares, p);
+  StageGemvRows<kQuantized>(x, p);
   px::SyncThreads();
   if (mine) {
     // Rows of x beyond m: the last one again. Their columns of D are not stored.

@@ -4,17 +4,13 @@
 
 #include <cstring>
 
+#include "kernels/cuda/host/wgmma_bits.h"
+#include "kernels/cuda/linear/gemm_wgmma_narrow.cuh"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
-
-#if defined(__CUDACC__)
-constexpr bool kEmulated = false;
-#else
-constexpr bool kEmulated = true;
-#endif
 
 /// x [m, k], w [n, k] in the padded form, bias [n]; NaN between the rows of x, which TMA must not read.
 template <typename Out>
@@ -80,19 +76,25 @@ struct WgmmaCase {
 };
 
 template <typename Tile, typename Out>
+void Launch(gpu::Stream& stream, const cuda::GemmParams<Out>& p, bool programmatic = false) {
+  if constexpr (Tile::kCols == 64)
+    cuda::LaunchNarrowGemmTile<Tile>(stream, p, programmatic);
+  else
+    cuda::LaunchWgmmaGemmTile<Tile>(stream, p, programmatic);
+}
+
+template <typename Tile, typename Out>
 void CheckTile(int m, int n, int k) {
   const WgmmaCase<Out> c(m, n, k);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         c.Poison();
-        cuda::LaunchWgmmaGemmTile<Tile>(stream, c.Params(c.out.data()), false);
+        Launch<Tile>(stream, c.Params(c.out.data()));
         cuda::LaunchGemm(stream, c.Params(c.other.data()));
       },
       [&](const std::string& policy) {
         EXPECT_EQ(c.Check(7), "") << policy << " m " << m << " n " << n << " k " << k;
-        if (kEmulated) {
-          EXPECT_TRUE(c.SameBits()) << policy << ": not the bits of mma.sync";
-        }
+        EXPECT_TRUE(c.SameBits()) << policy << ": not the bits of mma.sync, m " << m << " n " << n << " k " << k;
       });
 }
 
@@ -102,6 +104,66 @@ TEST(CudaGemmWgmma, MatchesDoublePrecisionAndMmaSync) {
   CheckTile<cuda::WgmmaTile<128>, float>(70, 40, 64 * 8 + 16);  // the ring goes around
   CheckTile<cuda::WgmmaTile<256>, float>(66, 259, 64 * 5);
   CheckTile<cuda::WgmmaTile<256>, px::bf16>(128, 33, 136);
+}
+
+template <int kRows>
+using Narrow = cuda::NarrowTile<kRows, cuda::kNarrowShared>;
+
+TEST(CudaGemmWgmma, FewRowsMatchDoublePrecisionAndMmaSync) {
+  CheckTile<Narrow<16>, float>(1, 1, 8);
+  CheckTile<Narrow<16>, px::bf16>(13, 130, 64 * 11 + 24);  // the ring goes around
+  CheckTile<Narrow<32>, float>(32, 65, 136);
+  CheckTile<Narrow<64>, px::bf16>(47, 40, 64 * 7);
+  CheckTile<Narrow<128>, float>(128, 70, 64 * 6 + 8);
+}
+
+TEST(CudaGemmWgmma, FewRowsOfAnyShape) {
+  Sweep(2, [](Draw& draw) {
+    const int k = draw.Multiple(8, 900), n = draw.Size(200);
+    if (draw.Chance(2))
+      CheckTile<Narrow<16>, px::bf16>(draw.Size(16), n, k);
+    else
+      CheckTile<Narrow<64>, float>(draw.Size(64), n, k);
+  });
+}
+
+/// out += product, beside the product and a sum of the two.
+template <typename Tile>
+void CheckAdds(int m, int n, int k) {
+  const WgmmaCase<float> c(m, n, k);
+  std::vector<float> before(c.out.size());
+  for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<float>(i % 13) - 6.5f;
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        std::copy(before.begin(), before.end(), c.other.data());
+        Launch<Tile>(stream, c.Params(c.out.data()));
+        auto adds = c.Params(c.other.data());
+        adds.adds = true;
+        Launch<Tile>(stream, adds);
+      },
+      [&](const std::string& policy) {
+        for (size_t i = 0; i < before.size(); ++i) {
+          const bool is_output = static_cast<int>(i % static_cast<size_t>(c.out_stride)) < n;
+          ASSERT_EQ(c.other[i], is_output ? before[i] + c.out[i] : before[i]) << policy << ", " << i;
+        }
+      });
+}
+
+TEST(CudaGemmWgmma, AddsToWhatIsThere) {
+  CheckAdds<Narrow<16>>(5, 70, 136);
+  CheckAdds<Narrow<128>>(130, 40, 64);
+  CheckAdds<cuda::WgmmaTile<128>>(130, 33, 136);
+}
+
+TEST(CudaGemmWgmma, AddsAsMmaSyncHere) {
+#if defined(__CUDACC__)
+  constexpr int kProducts = 14336;
+#else
+  constexpr int kProducts = 136;
+#endif
+  gpu::Stream stream;
+  EXPECT_TRUE(cuda::WgmmaAddsAsMmaSync(stream, kProducts));
 }
 
 TEST(CudaGemmWgmma, AnyShape) {
@@ -116,22 +178,24 @@ TEST(CudaGemmWgmma, AnyShape) {
 
 TEST(CudaGemmWgmma, ARowHasItsBitsWhateverMAndTheTile) {
   std::vector<std::string> rows;
-  for (auto [m, sms] : {std::pair{1, 1}, {65, 1000}, {130, 1}}) {
+  for (auto [m, sms] :
+       {std::pair{1, 1}, {17, 0}, {40, 0}, {65, 1000}, {128, 0}, {130, 1}}) {  // 0: the form for few rows
     const WgmmaCase<float> c(m, 40, 200);  // the same weights, and row 0 comes first
     gpu::Stream stream;
-    cuda::LaunchWgmmaGemm(stream, c.Params(c.out.data()), sms);
+    if (sms == 0)
+      cuda::LaunchNarrowGemm(stream, c.Params(c.out.data()), m % 2 == 0 ? 1 : 1000);
+    else
+      cuda::LaunchWgmmaGemm(stream, c.Params(c.out.data()), sms);
     ASSERT_EQ(stream.Synchronize(), "");
     rows.emplace_back(reinterpret_cast<const char*>(c.out.data()), 40 * 4);
   }
-  EXPECT_EQ(rows[1], rows[0]);
-  EXPECT_EQ(rows[2], rows[0]);
+  for (const std::string& row : rows) EXPECT_EQ(row, rows[0]);
 }
 
-TEST(CudaGemmWgmma, SuitsOnlyHopperAndManyRows) {
-  EXPECT_TRUE(cuda::WgmmaSuits("sm_90", 129));
-  EXPECT_FALSE(cuda::WgmmaSuits("sm_90", 128));
-  EXPECT_FALSE(cuda::WgmmaSuits("sm_80", 4096));
-  EXPECT_FALSE(cuda::WgmmaSuits("sm_100", 4096));
+TEST(CudaGemmWgmma, OnlyHopperHasIt) {
+  EXPECT_TRUE(cuda::HasWgmma("sm_90"));
+  EXPECT_FALSE(cuda::HasWgmma("sm_80"));
+  EXPECT_FALSE(cuda::HasWgmma("sm_100"));
 }
 
 #if !defined(__CUDACC__)
@@ -141,8 +205,9 @@ PX_KERNEL void WriteRows(px::bf16* to, const px::bf16* from, int n) {
   for (int i = px::ThreadX(); i < n; i += px::BlockDimX()) px::Store(to + i, px::Load(from + i));
 }
 
-TEST(CudaGemmWgmma, EveryMissingSynchronizationIsFound) {
-  const WgmmaCase<float> c(70, 24, 64 * 9);
+template <typename Tile>
+void FindEveryMissingSynchronization(int m, int steps) {
+  const WgmmaCase<float> c(m, 24, 64 * steps);
   const Array<px::bf16> source(Copy(c.x));
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
@@ -151,11 +216,16 @@ TEST(CudaGemmWgmma, EveryMissingSynchronizationIsFound) {
     std::fill_n(c.x.data(), c.x.size(), Nan<px::bf16>());
     gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, c.x.data(), source.data(),
                 static_cast<int>(c.x.size()));
-    cuda::LaunchWgmmaGemmTile<cuda::WgmmaTile<128>>(stream, c.Params(c.out.data()), true);
+    Launch<Tile>(stream, c.Params(c.out.data()), true);
     const std::string error = stream.Synchronize();
     std::copy_n(source.data(), source.size(), c.x.data());
     return error.empty() ? c.Check(3) : error;
   });
+}
+
+TEST(CudaGemmWgmma, EveryMissingSynchronizationIsFound) {
+  FindEveryMissingSynchronization<cuda::WgmmaTile<128>>(70, 9);
+  FindEveryMissingSynchronization<cuda::NarrowTile<16, 40 << 10>>(11, 9);  // four stages
 }
 #endif
 

@@ -1,0 +1,13 @@
+// Whether wgmma adds in the order of mma.sync on a device: the dense GEMMs may then be chosen by the number of rows.
+#pragma once
+
+#include "kernels/runtime/runtime.h"
+
+namespace baton::cuda {
+
+/// Multiplies the same random numbers by every form of the dense GEMM and compares the bits. `k`: how many products a
+/// sum has, a multiple of 8. Enqueues on `stream`, waits, and frees what it took (1.5 MiB at k = 1,024); false where
+/// that much memory is not there. On sm_90 and under the emulator only.
+bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k);
+
+}  // namespace baton::cuda
