@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
@@ -70,6 +71,16 @@ json Values(int count) {
   return values;
 }
 
+constexpr std::string_view kGbnfJson = R"gbnf(
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ws
+ws ::= | " " | "\n" [ \t]{0,20}
+)gbnf";
+
 std::vector<Case> Cases() {
   using enum GrammarKind;
   json person = {{"type", "object"},
@@ -102,27 +113,48 @@ std::vector<Case> Cases() {
           {"(a|b)*c(a|b){200}", kJsonSchema, R"({"type":"string","pattern":"(a|b)*c(a|b){200}7"})"},
           {"multipleOf 99991", kJsonSchema, R"({"multipleOf":99991})"},
           {"1,500 properties", kJsonSchema, json{{"type", "object"}, {"properties", optional}}.dump()},
-          {"3,000 brackets", kLark, "start: " + Repeat("(", 3000) + "\"a\"" + Repeat(")", 3000)}};
+          {"3,000 brackets", kLark, "start: " + Repeat("(", 3000) + "\"a\"" + Repeat(")", 3000)},
+          {"(.*a.{40}){3}z", kRegex, "(.*a.{40}){3}z"},
+          {"the same in JSON", kJsonSchema, R"({"type":"string","pattern":"^(.*a.{40}){3}z$"})"},
+          {"(.*a.{40}){30}z", kRegex, "(.*a.{40}){30}z"},
+          {"(.*a){20}.{200}b", kRegex, "(.*a){20}.{200}b"},
+          {"(.*a){200}.{500}b", kRegex, "(.*a){200}.{500}b"},
+          {".*a.{1000}b", kRegex, ".*a.{1000}b"},
+          {"a or b, c, d", kRegex, ".*(a|b).{1,200}c.{1,200}d77"},
+          {"vowels", kRegex, "(.*[aeiou].{1,150}){1,3}z"},
+          {"three kinds of a", kRegex, "((.*a){50}|(.*e){50}|(.*i){50}).{100}z"},
+          {"words, any of", kRegex,
+           R"(((.*\sa+|((?i:e)+[a-z]{1,60}(the|of|and|to)+){20}|([a-z]|.{150}|\w+){1,30})){2,60}z)"},
+          {"(a+)+b", kRegex, "(a+)+b"},
+          {"a|aa|aaa", kRegex, "(a|aa|aaa|aaaa){1,500}b"},
+          {"x: x x", kLark, "start: x+\nx: \"a\" | \"ab\" | x x"},
+          {"x: x x or letter", kLark, "start: x\nx: x x | /[a-z]/"},
+          {"pairs of runs", kLark, "start: t*\nt: u v\nu: \"x\"+\nv: \"x\"+"},
+          {"GBNF, JSON", kLark, std::string(kGbnfJson)},
+          {"GBNF, a list", kLark, "root ::= (\"- \" [^\\n]+ \"\\n\")+"},
+          {"a mirror", kLark, "start: x\nx: \"a\" x \"a\" | \"b\" x \"b\" | \"a\" | \"b\""}};
 }
 
-/// A walk by chance over what masks allow, at most 100 tokens; milliseconds of each Consume and Mask.
-std::vector<double> Walk(GrammarMatcher& matcher, int32_t vocab_size) {
+/// A walk by chance over what masks allow, at most 400 tokens; milliseconds of each Consume and Mask. `ends`: what is
+/// said where it is too costly.
+std::vector<double> Walk(GrammarMatcher& matcher, int32_t vocab_size, std::string& ends) {
   std::vector<uint32_t> mask((static_cast<size_t>(vocab_size) + 31) / 32);
   std::vector<double> took;
   std::mt19937 random(7);
-  for (int i = 0; i < 100 && !matcher.HasEnded(); ++i) {
+  for (int i = 0; i < 400 && !matcher.HasEnded(); ++i) {
     std::vector<int32_t> allowed;
-    bool fails = false;
-    const double ms = 1e3 * SecondsOf([&] { fails = !matcher.Mask(absl::MakeSpan(mask)).ok(); });
-    if (fails) break;
+    absl::Status status;
+    took.push_back(1e3 * SecondsOf([&] { status = matcher.Mask(absl::MakeSpan(mask)); }));
+    ends = std::string(status.message());
+    if (!status.ok()) break;
     for (int32_t id = 0; id < vocab_size; ++id) {
       if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
     }
-    took.push_back(ms);
     if (allowed.empty()) break;
     const int32_t next = allowed[random() % allowed.size()];
-    took.back() += 1e3 * SecondsOf([&] { fails = !matcher.Consume({next}).ok(); });
-    if (fails) break;
+    took.back() += 1e3 * SecondsOf([&] { status = matcher.Consume({next}); });
+    ends = std::string(status.message());
+    if (!status.ok()) break;
   }
   return took;
 }
@@ -138,7 +170,12 @@ json Measure(const GrammarCompiler& compiler, const Case& c) {
   }
   std::unique_ptr<GrammarMatcher> copy;
   line["copy_ms"] = 1e3 * SecondsOf([&] { copy = *(*made)->Copy(); });
-  std::vector<double> masks = Walk(*copy, compiler.vocab_size());
+  std::string ends;
+  std::vector<double> masks = Walk(*copy, compiler.vocab_size(), ends);
+  line["tokens"] = masks.size();
+  line["work"] = copy->Work();
+  line["all_masks_ms"] = std::accumulate(masks.begin(), masks.end(), 0.0);
+  line["ends"] = ends;
   line["first_mask_ms"] = masks.empty() ? -1 : masks.front();
   std::sort(masks.begin(), masks.end());
   line["mask_p50_ms"] = masks.empty() ? -1 : masks[masks.size() / 2];
@@ -158,8 +195,8 @@ int main(int argc, char** argv) {
                                GrammarCompiler::Make(**tokenizer, (*tokenizer)->eos_ids(), (*tokenizer)->vocab_size());
                          });
   BATON_CHECK(compiler.ok(), compiler.status().message());
-  std::printf("once per model: %.0f ms\n%-20s %8s %8s %10s %8s %10s %8s %8s\n", load_ms, "grammar", "bytes", "form ms",
-              "compile ms", "copy ms", "first mask", "p50", "max");
+  std::printf("once per model: %.0f ms\n%-20s %8s %8s %10s %8s %10s %8s %8s %7s %8s %9s\n", load_ms, "grammar", "bytes",
+              "form ms", "compile ms", "copy ms", "first mask", "p50", "max", "tokens", "all ms", "work");
   json out = {{"once_ms", load_ms}, {"grammars", json::array()}};
   for (const Case& c : Cases()) {
     const json line = Measure(**compiler, c);
@@ -168,8 +205,10 @@ int main(int argc, char** argv) {
     if (line.contains("refused")) {
       std::printf("%s\n", line["refused"].get<std::string>().c_str());
     } else {
-      std::printf("%8.2f %10.2f %8.3f %8.2f\n", line["copy_ms"].get<double>(), line["first_mask_ms"].get<double>(),
-                  line["mask_p50_ms"].get<double>(), line["mask_max_ms"].get<double>());
+      std::printf("%8.2f %10.2f %8.3f %8.2f %7d %8.1f %9lld %s\n", line["copy_ms"].get<double>(),
+                  line["first_mask_ms"].get<double>(), line["mask_p50_ms"].get<double>(),
+                  line["mask_max_ms"].get<double>(), line["tokens"].get<int>(), line["all_masks_ms"].get<double>(),
+                  line["work"].get<long long>(), line["ends"].get<std::string>().substr(0, 60).c_str());
     }
     out["grammars"].push_back(line);
   }

@@ -62,6 +62,7 @@ absl::Status GrammarMatcher::Mask(absl::Span<uint32_t> mask) {
 
 bool GrammarMatcher::MayEnd() const { return bt_matcher_may_end(handle_) != 0; }
 bool GrammarMatcher::HasEnded() const { return bt_matcher_has_ended(handle_) != 0; }
+uint64_t GrammarMatcher::Work() const { return bt_matcher_work(handle_); }
 
 absl::StatusOr<std::unique_ptr<GrammarCompiler>> GrammarCompiler::Make(const Tokenizer& tokenizer,
                                                                        absl::Span<const int32_t> eos_ids,

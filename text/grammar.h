@@ -36,14 +36,19 @@ class GrammarMatcher {
   absl::Status Consume(absl::Span<const int32_t> tokens);
 
   /// mask: [ceil(vocab / 32)] bit = the token may come next. Behind the grammar's end these are the tokens that end a
-  /// text; none: nothing can follow, and the text is not at an end. InvalidArgument: this mask takes more work than a
-  /// grammar may (some 10 ms).
+  /// text; none: nothing can follow, and the text is not at an end. InvalidArgument: this mask, or all so far, takes
+  /// more work than a grammar may.
   absl::Status Mask(absl::Span<uint32_t> mask);
 
   /// The answer may end here.
   bool MayEnd() const;
   /// Nothing but the end of the text can follow.
   bool HasEnded() const;
+
+  /// What it has done since it was compiled, in units of 0.05 to 0.15 us of a core: the same for the same tokens,
+  /// whoever follows them. Beyond kMostWork the grammar is too costly.
+  uint64_t Work() const;
+  static constexpr uint64_t kMostWork = 6'400'000;
 
  private:
   friend class GrammarCompiler;

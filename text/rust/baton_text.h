@@ -118,6 +118,7 @@ size_t bt_matcher_consume(bt_matcher* matcher, const int32_t* ids, size_t count,
 void bt_matcher_mask(bt_matcher* matcher, uint32_t* mask, size_t words, bt_error* error);
 int32_t bt_matcher_may_end(bt_matcher* matcher);
 int32_t bt_matcher_has_ended(const bt_matcher* matcher);
+uint64_t bt_matcher_work(const bt_matcher* matcher);
 
 void bt_buf_free(bt_buf buf);
 void bt_ids_free(bt_ids ids);

@@ -89,7 +89,7 @@ thread_local! {
 }
 
 /// Err: what it panicked with, and where. Nothing is printed: who called says it.
-fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = take_hook();

@@ -1,9 +1,25 @@
-//! GBNF, the grammars of llama.cpp (`root ::= "a" [0-9]+ | other-rule`), as Lark. Every terminal is one character, so
-//! that no longest match of a lexer changes the language.
+//! GBNF, the grammars of llama.cpp (`root ::= "a" [0-9]+ | other-rule`), as Lark. Terminals are as long as they may be
+//! (`terminals`), or of one character each, so that no longest match of a lexer changes the language.
+
+mod automaton;
+mod bits;
+mod lark;
+mod terminals;
 
 use crate::ffi::{invalid, Outcome};
 use std::collections::HashMap;
 use std::fmt::Write;
+
+/// What a rule consists of.
+pub enum Expr {
+    /// A character: ranges of code points, both ends in them.
+    Class(Vec<(u32, u32)>),
+    Rule(usize),
+    Sequence(Vec<Expr>),
+    Choice(Vec<Expr>),
+    /// At least, at most, if there is a bound.
+    Repeat(Box<Expr>, u32, Option<u32>),
+}
 
 /// Whether a grammar is GBNF: Lark has no `::=` outside of quotes and comments.
 pub fn is_gbnf(text: &str) -> bool {
@@ -18,35 +34,65 @@ fn is_name(c: char) -> bool {
 }
 
 pub fn to_lark(text: &str) -> Outcome<String> {
+    let (rules, root) = read(text)?;
+    Ok(match terminals::long(&rules, root) {
+        Some(nodes) => write(root, nodes.iter().map(|node| node.as_ref().map(|node| lark::of_node(node, &rules)))),
+        None => of_characters(&rules, root),
+    })
+}
+
+/// As a part of another grammar: what stands before, beside and behind it is not known.
+pub fn to_lark_of_characters(text: &str) -> Outcome<String> {
+    let (rules, root) = read(text)?;
+    Ok(of_characters(&rules, root))
+}
+
+fn of_characters(rules: &[Expr], root: usize) -> String {
+    write(root, rules.iter().map(|rule| Some(lark::of_characters(rule))))
+}
+
+/// `bodies`: of the rules; None where one is written where it is a part of terminals.
+fn write(root: usize, bodies: impl Iterator<Item = Option<String>>) -> String {
+    let mut lark = format!("start: rule_{root}\n");
+    for (index, body) in bodies.enumerate() {
+        if let Some(body) = body {
+            let _ = writeln!(lark, "rule_{index}: {body}");
+        }
+    }
+    lark
+}
+
+/// The rules, and which of them is `root`.
+fn read(text: &str) -> Outcome<(Vec<Expr>, usize)> {
     let mut reader = Reader { chars: text.chars().collect(), at: 0, rules: HashMap::new(), names: Vec::new() };
-    let mut lark = String::new();
-    let mut defined = Vec::new();
+    let mut bodies: HashMap<usize, Expr> = HashMap::new();
     reader.skip();
     while reader.peek().is_some() {
         let name = reader.name()?;
         reader.expect("::=")?;
         let body = reader.alternatives(0)?;
-        let rule = reader.rule(&name);
-        if defined.contains(&rule) {
+        if bodies.insert(reader.rule(&name), body).is_some() {
             return reader.wrong(format!("the rule `{name}` is defined twice"));
         }
-        let _ = writeln!(lark, "{rule}: {body}");
-        defined.push(rule);
     }
-    if let Some(name) = reader.names.iter().find(|name| !defined.contains(&reader.rules[*name])) {
-        return invalid(format!("the rule `{name}` is used and not defined"));
+    let mut rules = Vec::with_capacity(reader.names.len());
+    for (index, name) in reader.names.iter().enumerate() {
+        match bodies.remove(&index) {
+            Some(body) => rules.push(body),
+            None => return invalid(format!("the rule `{name}` is used and not defined")),
+        }
     }
-    if !defined.iter().any(|rule| rule == "start") {
-        return invalid("there is no rule `root`");
+    match reader.rules.get("root") {
+        Some(&root) => Ok((rules, root)),
+        None => invalid("there is no rule `root`"),
     }
-    Ok(lark)
 }
 
 struct Reader {
     chars: Vec<char>,
     at: usize,
-    rules: HashMap<String, String>, // by their names in GBNF
-    names: Vec<String>,             // in order
+    rules: HashMap<String, usize>, // by their names
+    names: Vec<String>,            // in order
 }
 
 impl Reader {
@@ -96,31 +142,34 @@ impl Reader {
         Ok(name)
     }
 
-    fn rule(&mut self, name: &str) -> String {
-        if let Some(rule) = self.rules.get(name) {
-            return rule.clone();
+    fn rule(&mut self, name: &str) -> usize {
+        if let Some(&rule) = self.rules.get(name) {
+            return rule;
         }
-        let rule = if name == "root" { "start".to_string() } else { format!("rule_{}", self.names.len()) };
-        self.rules.insert(name.to_string(), rule.clone());
+        self.rules.insert(name.to_string(), self.names.len());
         self.names.push(name.to_string());
-        rule
+        self.names.len() - 1
     }
 
     /// Up to the closing parenthesis, or to the next rule.
-    fn alternatives(&mut self, depth: usize) -> Outcome<String> {
+    fn alternatives(&mut self, depth: usize) -> Outcome<Expr> {
         const DEEPEST: usize = 64;
         if depth > DEEPEST {
             return self.wrong(format!("parentheses are nested more than {DEEPEST} deep"));
         }
-        let mut all = vec![self.sequence(depth)?];
+        let first = self.sequence(depth)?;
+        if self.peek() != Some('|') {
+            return Ok(first);
+        }
+        let mut all = vec![first];
         while self.peek() == Some('|') {
             self.expect("|")?;
             all.push(self.sequence(depth)?);
         }
-        Ok(all.join(" | "))
+        Ok(Expr::Choice(all))
     }
 
-    fn sequence(&mut self, depth: usize) -> Outcome<String> {
+    fn sequence(&mut self, depth: usize) -> Outcome<Expr> {
         let mut items = Vec::new();
         while let Some(c) = self.peek() {
             let item = match c {
@@ -129,13 +178,13 @@ impl Reader {
                 '[' => self.class()?,
                 '.' => {
                     self.expect(".")?;
-                    "/(?s:.)/".to_string()
+                    Expr::Class(vec![(0, LAST)])
                 }
                 '(' => {
                     self.expect("(")?;
                     let inner = self.alternatives(depth + 1)?;
                     self.expect(")")?;
-                    format!("({inner})")
+                    inner
                 }
                 c if is_name(c) => {
                     let begin = self.at;
@@ -144,7 +193,7 @@ impl Reader {
                         self.at = begin; // the next rule
                         break;
                     }
-                    self.rule(&name)
+                    Expr::Rule(self.rule(&name))
                 }
                 c => return self.wrong(format!("`{c}` is not expected")),
             };
@@ -153,68 +202,76 @@ impl Reader {
         if depth == 0 && self.peek() == Some(')') {
             return self.wrong("`)` is not expected");
         }
-        Ok(if items.is_empty() { "\"\"".to_string() } else { items.join(" ") })
+        Ok(Expr::Sequence(items))
     }
 
-    fn repeated(&mut self, item: String) -> Outcome<String> {
-        match self.peek() {
-            Some(c @ ('*' | '+' | '?')) => {
-                self.expect(&c.to_string())?;
-                Ok(format!("({item}){c}"))
-            }
-            Some('{') => {
-                let begin = self.at;
-                while self.peek().is_some_and(|c| c != '}') {
-                    self.at += 1;
-                }
-                let bounds: String = self.chars[begin..self.at].iter().filter(|c| !c.is_whitespace()).collect();
-                self.expect("}")?;
-                Ok(format!("({item}){bounds}}}"))
-            }
-            _ => Ok(item),
+    fn repeated(&mut self, item: Expr) -> Outcome<Expr> {
+        let (least, most) = match self.peek() {
+            Some('*') => (0, None),
+            Some('+') => (1, None),
+            Some('?') => (0, Some(1)),
+            Some('{') => return self.bounded(item),
+            _ => return Ok(item),
+        };
+        self.at += 1;
+        self.skip();
+        Ok(Expr::Repeat(Box::new(item), least, most))
+    }
+
+    /// {3}, {3,}, {,5} or {3,5}.
+    fn bounded(&mut self, item: Expr) -> Outcome<Expr> {
+        let begin = self.at + 1;
+        while self.peek().is_some_and(|c| c != '}') {
+            self.at += 1;
+        }
+        let bounds: String = self.chars[begin..self.at].iter().filter(|c| !c.is_whitespace()).collect();
+        self.expect("}")?;
+        let (least, most) = bounds.split_once(',').unwrap_or((&bounds, &bounds));
+        let number = |text: &str| text.parse::<u32>().ok();
+        let least = if least.is_empty() && !most.is_empty() { Some(0) } else { number(least) };
+        match (least, most.is_empty(), number(most)) {
+            (Some(least), true, _) => Ok(Expr::Repeat(Box::new(item), least, None)),
+            (Some(least), false, Some(most)) if least <= most => Ok(Expr::Repeat(Box::new(item), least, Some(most))),
+            _ => self.wrong(format!("{{{bounds}}} is no number of times")),
         }
     }
 
-    fn literal(&mut self) -> Outcome<String> {
+    fn literal(&mut self) -> Outcome<Expr> {
         self.at += 1;
         let mut items = Vec::new();
         while self.peek() != Some('"') {
-            let c = self.character()?;
-            items.push(serde_json::Value::from(c.to_string()).to_string());
+            let c = self.character()? as u32;
+            items.push(Expr::Class(vec![(c, c)]));
         }
         self.at += 1;
         self.skip();
-        Ok(if items.is_empty() { "\"\"".to_string() } else { format!("({})", items.join(" ")) })
+        Ok(Expr::Sequence(items))
     }
 
-    fn class(&mut self) -> Outcome<String> {
+    fn class(&mut self) -> Outcome<Expr> {
         self.at += 1;
-        let mut regex = String::from("/[");
-        if self.peek() == Some('^') {
-            self.at += 1;
-            regex.push('^');
-        }
-        let mut empty = true;
+        let is_negated = self.peek() == Some('^');
+        self.at += usize::from(is_negated);
+        let mut ranges = Vec::new();
         while self.peek() != Some(']') {
             let first = self.character()?;
-            let _ = write!(regex, "\\x{{{:x}}}", first as u32);
+            let mut last = first;
             if self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|&c| c != ']') {
                 self.at += 1;
-                let last = self.character()?;
+                last = self.character()?;
                 if last < first {
                     return self.wrong(format!("the range {first}-{last} is empty"));
                 }
-                let _ = write!(regex, "-\\x{{{:x}}}", last as u32);
             }
-            empty = false;
+            ranges.push((first as u32, last as u32));
         }
-        if empty {
+        let ranges = if is_negated && !ranges.is_empty() { all_but(ranges) } else { ranges };
+        if ranges.is_empty() {
             return self.wrong("an empty class");
         }
         self.at += 1;
         self.skip();
-        regex.push_str("]/");
-        Ok(regex)
+        Ok(Expr::Class(ranges))
     }
 
     /// One of a literal or class, with its escapes.
@@ -246,4 +303,24 @@ impl Reader {
             _ => self.wrong(format!("\\{escape}{hex} is no character")),
         }
     }
+}
+
+const LAST: u32 = char::MAX as u32;
+/// Code points that are no characters.
+const SURROGATES: (u32, u32) = (0xd800, 0xdfff);
+
+fn all_but(mut ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    ranges.push(SURROGATES);
+    ranges.sort_unstable();
+    let (mut others, mut next) = (Vec::new(), 0);
+    for (first, last) in ranges {
+        if next < first {
+            others.push((next, first - 1));
+        }
+        next = next.max(last + 1);
+    }
+    if next <= LAST {
+        others.push((next, LAST));
+    }
+    others
 }

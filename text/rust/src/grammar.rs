@@ -3,11 +3,13 @@
 
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
+use crate::guide::Guide;
 use crate::schema;
 use crate::tokenizer::Handle;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::earley::lexerspec::LexerSpec;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
-use llguidance::{Matcher as Guide, ParserFactory};
+use llguidance::{ParserFactory, TokenParser};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ const CHOICE: i32 = 4;
 
 /// Of compiling: the worst regular expressions take less than a second.
 const LEXER_FUEL: u64 = 300_000;
+/// More than that of a multipleOf of 20,000: of what each terminal leaves behind a first byte.
+const FIRST_BYTES_FUEL: u64 = 2_000_000;
 /// 1 to 2 KB each.
 const LEXER_STATES: usize = 40_000;
 
@@ -51,12 +55,24 @@ impl Vocabulary {
         Ok(Vocabulary { factory, eos: eos.into(), words: size.div_ceil(32) })
     }
 
+    fn create_parser(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+        let (env, limits) = (self.factory.tok_env().clone(), self.factory.limits().clone());
+        let read = GrammarInit::Serialized(grammar).to_internal(Some(env), limits.clone());
+        let (rules, terminals) = read.map_err(|e| e.to_string())?;
+        check_first_bytes(&terminals, limits)?;
+        self.factory.create_parser_from_init_default(GrammarInit::Internal(rules, terminals)).map_err(|e| e.to_string())
+    }
+
     pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
-        let guide = Guide::new(self.factory.create_parser(read(kind, text)?));
-        if let Some(error) = guide.get_error() {
-            let says = |part| self.factory.create_parser(part).err().map(|e| e.to_string());
-            return invalid(explain(kind, text, &error, says));
-        }
+        let most_items = self.factory.limits().max_items_in_row;
+        let create = |grammar| Guide::new(self.create_parser(grammar)?, kind == JSON_SCHEMA, most_items);
+        let guide = match create(read(kind, text)?) {
+            Ok(guide) => guide,
+            Err(error) => {
+                let says = |part| self.create_parser(part).err();
+                return invalid(explain(kind, text, &error, says));
+            }
+        };
         // What cannot even begin is said now.
         match begin(guide.deep_clone()) {
             Ok(()) => Ok(Matcher { guide, eos: self.eos.clone(), words: self.words }),
@@ -64,6 +80,21 @@ impl Vocabulary {
             Err(error) => Err(limit(error)),
         }
     }
+}
+
+/// llguidance bounds what it finds out of terminals, but not of what is left of them behind their first bytes: without
+/// this it seeks texts of 223 million bytes for `(.{2})*` & `(.{3})*` & ... & `(.{23})*`, and keeps them all.
+fn check_first_bytes(terminals: &LexerSpec, mut limits: ParserLimits) -> Result<(), String> {
+    let mut automaton = terminals.to_regex_vec(&mut limits).map_err(|e| e.to_string())?;
+    automaton.set_fuel(FIRST_BYTES_FUEL);
+    let start = automaton.initial_state(&terminals.all_lexemes());
+    for byte in 0..=255 {
+        automaton.transition(start, byte);
+        if let Some(error) = automaton.get_error() {
+            return Err(format!("its terminals are too costly behind their first bytes: {error}"));
+        }
+    }
+    Ok(())
 }
 
 fn read(kind: i32, text: &str) -> Outcome<TopLevelGrammar> {
@@ -117,14 +148,14 @@ impl Matcher {
     /// How many of `ids` the grammar takes, from the first on. Behind its end it takes the tokens that end a text.
     pub fn consume(&mut self, ids: &[i32]) -> Outcome<usize> {
         let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
-        let taken = self.guide.try_consume_tokens(&ids).map_err(limit)?;
+        let taken = self.guide.try_consume(&ids).map_err(limit)?;
         let ends = |id: &&u32| self.guide.is_stopped() && self.eos.contains(id);
         Ok(taken + ids[taken..].iter().take_while(ends).count())
     }
 
     /// One bit per id. Where the grammar is at its end: the tokens that end a text. None where nothing can follow.
     pub fn mask(&mut self, out: &mut [u32]) -> Outcome<()> {
-        let mask: SimpleVob = match self.guide.compute_mask_or_eos() {
+        let mask: SimpleVob = match self.guide.mask() {
             Ok(mask) => mask,
             Err(error) if is_dead_end(&error) => SimpleVob::new(),
             Err(error) => return Err(limit(error)),
@@ -137,10 +168,13 @@ impl Matcher {
     }
 
     pub fn may_end(&mut self) -> bool {
-        self.guide.is_stopped() || self.guide.is_accepting().unwrap_or(false)
+        self.guide.is_stopped() || self.guide.is_accepting()
     }
     pub fn has_ended(&self) -> bool {
         self.guide.is_stopped()
+    }
+    pub fn work(&self) -> u64 {
+        self.guide.work()
     }
 }
 
@@ -150,10 +184,10 @@ fn internal(error: impl std::fmt::Display) -> Failure {
 
 /// The first token, and the mask behind it.
 fn begin(mut guide: Guide) -> Result<(), String> {
-    let mask = guide.compute_mask_or_eos().map_err(|e| e.to_string())?;
+    let mask = guide.mask()?;
     if let Some(first) = mask.first_bit_set() {
-        guide.try_consume_tokens(&[first as u32]).map_err(|e| e.to_string())?;
-        guide.compute_mask_or_eos().map_err(|e| e.to_string())?;
+        guide.try_consume(&[first as u32])?;
+        guide.mask()?;
     }
     Ok(())
 }

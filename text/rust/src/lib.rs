@@ -12,6 +12,7 @@ mod gbnf;
 mod gguf;
 mod grammar;
 mod growth;
+mod guide;
 mod methods;
 mod operators;
 mod pretokenizer;
@@ -192,6 +193,11 @@ pub unsafe extern "C" fn bt_matcher_may_end(matcher: *mut Matcher) -> i32 {
 #[no_mangle]
 pub unsafe extern "C" fn bt_matcher_has_ended(matcher: *const Matcher) -> i32 {
     quiet(1, || (*matcher).has_ended() as i32)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_work(matcher: *const Matcher) -> u64 {
+    quiet(0, || (*matcher).work())
 }
 
 #[no_mangle]

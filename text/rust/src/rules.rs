@@ -9,7 +9,7 @@ const OF_THE_WHOLE: [&str; 3] = ["%ignore", "%llguidance", "%override"];
 
 /// Lark for the rules of `text`, where `name` stands for the rule it begins with.
 pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
-    let lark = if gbnf::is_gbnf(text) { gbnf::to_lark(text)? } else { text.to_string() };
+    let lark = if gbnf::is_gbnf(text) { gbnf::to_lark_of_characters(text)? } else { text.to_string() };
     let (mut out, mut rest, mut found) = (String::with_capacity(lark.len()), lark.as_str(), false);
     while let Some(first) = rest.chars().next() {
         let end = word_end(rest, first)?;
