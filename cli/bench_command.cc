@@ -97,6 +97,30 @@ absl::Status WaitUntil(const std::string& start_at) {
   return absl::OkStatus();
 }
 
+// Whether a server that is starting answers so: a router has its models before it has workers.
+bool IsNotReady(const load::Outcome& outcome) {
+  constexpr int kServiceUnavailable = 503;
+  if (outcome.failure == load::Failure::kConnect) return true;
+  return outcome.failure == load::Failure::kRefused &&
+         (outcome.http_status == kServiceUnavailable || outcome.error.starts_with("UNAVAILABLE"));
+}
+
+// Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over.
+absl::Status AwaitReady(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const BenchOptions& o) {
+  if (o.ready_check_timeout_sec == 0 || prompts.empty()) return absl::OkStatus();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
+  const std::vector<load::Prompt> first(prompts.begin(), prompts.begin() + 1);
+  for (;;) {
+    const load::Run once{target.asker, first, {Duration{}}, 1, o.request_id_prefix + "ready-"};
+    const load::Outcome outcome = load::Execute(once, SteadyClock()).outcomes.front();
+    if (!IsNotReady(outcome)) return absl::OkStatus();
+    if (std::chrono::steady_clock::now() >= until)
+      return absl::UnavailableError(
+          StrCat("not ready within --ready-check-timeout-sec ", o.ready_check_timeout_sec, ": ", outcome.error));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 void WarmUp(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const Bench& bench) {
   const BenchOptions& o = bench.options;
   if (o.num_warmups == 0) return;
@@ -152,7 +176,10 @@ absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
   BATON_ASSIGN_OR_RETURN(std::vector<load::Prompt> prompts, load::MakePrompts(drawn, &note));
   if (!note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   BATON_ASSIGN_OR_RETURN(std::vector<BenchTarget> targets, FindTargets(o));
-  for (const BenchTarget& target : targets) WarmUp(target, prompts, bench);
+  for (const BenchTarget& target : targets) {
+    BATON_RETURN_IF_ERROR(AwaitReady(target, prompts, o));
+    WarmUp(target, prompts, bench);
+  }
   BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));
   std::vector<Measured> out;
   for (int round = 0; round < o.num_runs; ++round) {

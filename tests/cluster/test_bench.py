@@ -1,11 +1,13 @@
 """`baton bench` against real clusters: sweeps with a table and a page, two servers side by side, over https, with a worker
 killed in the middle, and the results of several generators as one."""
+import http.server
 import json
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -50,6 +52,29 @@ def asks(output_tokens):
 
 
 SMALL = asks(16)
+
+
+class StartingServer(http.server.BaseHTTPRequestHandler):
+    """An OpenAI server that refuses its first requests, as one whose workers load; `refuses` says how many are left."""
+    refuses = 3
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).refuses -= 1
+        if type(self).refuses >= 0:
+            return self.answer(503, "application/json", '{"error":{"message":"No worker is ready yet"}}')
+        chunk = '{"choices":[{"index":0,"text":"a","finish_reason":"length"}],"usage":{"prompt_tokens":16,"completion_tokens":1}}'
+        return self.answer(200, "text/event-stream", f"data: {chunk}\n\ndata: [DONE]\n\n")
+
+    def answer(self, status, kind, text):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
 
 
 class Bench(unittest.TestCase):
@@ -100,6 +125,17 @@ class Bench(unittest.TestCase):
                 self.assertRegex(refused, r"8 times: TLS: certificate verify failed")
                 self.assertIn("8, with others 0", self.bench(*both, "--insecure"))
                 self.assertIn("no certificates", self.bench(*both, "--tls-ca", self.dir / "none", code=2))
+
+    def test_a_server_that_is_not_ready_is_waited_for(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StartingServer)
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        ask = ["--base-url", f"http://127.0.0.1:{server.server_port}", *SMALL, "--num-prompts", 2]
+        self.assertRegex(self.bench(*ask, "--ready-check-timeout-sec", 60), r"Successful requests: +2\b")
+        StartingServer.refuses = 10**9
+        self.assertIn("not ready within --ready-check-timeout-sec 1: HTTP 503: \"No worker is ready yet\"",
+                      self.bench(*ask, "--ready-check-timeout-sec", 1, code=6))
 
     def test_layouts_are_clusters_that_are_measured_side_by_side(self):
         small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]
