@@ -12,6 +12,7 @@
 #include "cli/exit_code.h"
 #include "common/clock.h"
 #include "common/status.h"
+#include "proto/order_limits.h"
 
 namespace baton::cli {
 namespace {
@@ -81,7 +82,7 @@ Runner AddFlip(CLI::App& app) {
   app.add_flag("--no-wait", o.no_wait, "do not wait until it serves in its new role");
   app.add_option("--timeout-ms", o.timeout_ms,
                  "what runs there may take so long to end; then it stays what it is (0 = as long as it takes)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, static_cast<int>(kMostDeadlineMs)));
   app.add_option("--api-key", o.api_key, "sent as a bearer token")->envname("BATON_API_KEY");
   app.add_option("--tls-ca", o.tls_ca, "authorities of an https:// router's certificate, PEM (default: the system's)");
   return [options] { return Flip(*options); };

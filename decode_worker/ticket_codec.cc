@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "common/status.h"
 #include "kvtransfer/layout_codec.h"
+#include "proto/order_limits.h"
 #include "worker/relay/codec.h"
 
 namespace baton::decode_worker {
@@ -18,6 +20,11 @@ decode::TicketKey KeyOf(const v1::ReserveRequest& in) { return {in.key().request
 
 absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in) {
   BATON_RETURN_IF_ERROR(worker::CheckTokenBytes(in.prompt_token_ids().size()));
+  BATON_RETURN_IF_ERROR(worker::CheckNames(in.key(), in.cache_salt()));
+  BATON_RETURN_IF_ERROR(CheckAtMost("the length of router_session", in.router_session().size(), kMostIdBytes));
+  BATON_RETURN_IF_ERROR(CheckAtMost("prompt_len", in.prompt_len(), std::numeric_limits<int32_t>::max()));
+  BATON_RETURN_IF_ERROR(CheckAtMost("expiry_ms", in.expiry_ms(), kMostExpiryMs));
+  BATON_RETURN_IF_ERROR(CheckAtMost("lease_ms", in.lease_ms(), kMostLeaseMs));
   decode::ReserveOrder order;
   order.key = KeyOf(in);
   order.salt = in.cache_salt();

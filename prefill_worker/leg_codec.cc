@@ -5,6 +5,7 @@
 
 #include "common/status.h"
 #include "kvtransfer/layout_codec.h"
+#include "proto/order_limits.h"
 #include "worker/relay/codec.h"
 
 namespace baton::prefill_worker {
@@ -54,12 +55,14 @@ class LegAnswer final : public JobEvents {
 
 v1::Attach AsAttach(const v1::PrefillRequest& in) {
   v1::Attach out;
+  *out.mutable_key() = in.key();
   out.set_prompt_token_ids(in.prompt_token_ids());
   out.set_prompt_len(in.prompt_len());
   out.set_output_len_so_far(in.output_len_so_far());
   *out.mutable_sampling() = in.sampling();
   *out.mutable_eos_token_ids() = in.eos_token_ids();
   out.set_deadline_ms(in.deadline_ms());
+  out.set_lease_ms(in.lease_ms());
   out.set_priority(in.priority());
   out.set_cache_salt(in.cache_salt());
   out.set_canary(in.canary());
@@ -81,6 +84,7 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
     return absl::InvalidArgumentError(
         StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
   }
+  BATON_RETURN_IF_ERROR(CheckAtMost("expiry_ms of the ticket", reserved.expiry_ms(), kMostExpiryMs));
   order.ticket = ticket.id();
   order.secret = {ticket.secret_high(), ticket.secret_low()};
   order.landing_address = reserved.landing_address();

@@ -152,7 +152,7 @@ bool Handoff::Cancel(const TicketKey& key, bool asks_again, TimePoint now, std::
   now_ = now;
   const auto known = by_key_.find(key);
   if (known == by_key_.end()) {
-    if (PlantedBug("no tombstone")) return false;
+    if (PlantedBug("no tombstone") || tombstones_.size() >= options_.most_tombstones) return false;
     tombstones_[key] = now_ + options_.tombstone;
     old_tombstones_.Add(key, now_ + options_.tombstone);
     return false;

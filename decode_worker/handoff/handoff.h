@@ -56,6 +56,7 @@ struct HandoffOptions {
   /// How long a ticket of which nobody says anything holds up a worker that drains.
   Duration drain_patience = std::chrono::seconds(4);
   Duration tombstone = std::chrono::seconds(60);
+  size_t most_tombstones = 16384;                ///< a ticket cancelled beyond them ends with its lease
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
   /// Simulators and tests have one that is not random.

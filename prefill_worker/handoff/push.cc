@@ -81,7 +81,7 @@ void Push::On(const Cancel& event) {
   out_->push_back(CancelAnswer{event.key, known != jobs_.end()});
   if (known != jobs_.end()) {
     if (!PlantedBug("forget cancel on prefill leg")) Stop(known->second, absl::CancelledError("cancelled"));
-  } else {
+  } else if (tombstones_.size() < options_.most_tombstones) {
     tombstones_[event.key] = now_ + options_.remember;
     old_tombstones_.Add(event.key, now_ + options_.remember);
   }

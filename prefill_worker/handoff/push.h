@@ -31,6 +31,7 @@ struct PushOptions {
   Duration peer_silence = std::chrono::seconds(4);      ///< a peer that answers nothing for so long is cut off
   Duration progress = std::chrono::seconds(8);          ///< a job of which nothing is taken for so long is given up
   Duration remember = std::chrono::seconds(60);         ///< finished and cancelled jobs
+  size_t most_tombstones = 16384;                       ///< of those cancelled before they were asked for
 };
 
 struct PushStats {

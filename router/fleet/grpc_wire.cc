@@ -16,6 +16,7 @@
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/live_identity.h"
 #include "common/trust/greeting.h"
+#include "proto/order_limits.h"
 #include "proto/protocol_codec.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/fleet/grpc_calls.h"
@@ -71,8 +72,8 @@ absl::Status Closed() { return absl::UnavailableError("the connection to the wor
 
 grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
   grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(-1);
-  args.SetMaxSendMessageSize(-1);
+  args.SetMaxReceiveMessageSize(kMostMessageBytes);
+  args.SetMaxSendMessageSize(-1);  // the worker says what is too large, of that call alone
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, options.backoff_max_ms);

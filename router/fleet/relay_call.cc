@@ -1,15 +1,20 @@
 #include "router/fleet/relay_call.h"
 
+#include <deque>
 #include <mutex>
 #include <utility>
 
 #include "common/str_cat.h"
+#include "proto/order_limits.h"
 #include "proto/worker.pb.h"
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {
 namespace {
+
+/// Of the requests in one message, or of the only one; the rest of it is for all other orders.
+constexpr size_t kMostAttachBytes = kMostMessageBytes / 4 * 3;
 
 class RelayOrders final : public RelayCall, public std::enable_shared_from_this<RelayOrders> {
  public:
@@ -28,20 +33,29 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
 
   absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) override {
     absl::Cord attach = AttachEntry(generation, leg);
+    if (attach.size() > kMostAttachBytes) {
+      return absl::InvalidArgumentError(
+          StrCat("the request takes ", attach.size(), " bytes on the way to its worker, at most ", kMostAttachBytes));
+    }
     {
       std::lock_guard lock(mutex_);
       if (closed_) return absl::UnavailableError("the connection to the worker is closed");
-      if (attaches_waiting_ >= most)
-        return absl::ResourceExhaustedError(
-            StrCat(attaches_waiting_, " requests wait to be sent, the limit is ", most));
-      attaches_.Append(std::move(attach));
-      ++attaches_waiting_;
+      if (attaches_.size() >= most)
+        return absl::ResourceExhaustedError(StrCat(attaches_.size(), " requests wait to be sent, the limit is ", most));
+      attaches_.push_back({leg.leg_id, leg.attach_gen, std::move(attach)});
     }
     stream_->Wake();
     return absl::OkStatus();
   }
+  /// What waits to be sent is not sent any more: a cancel would come before it.
   void Cancel(const CancelAttached& order) override {
-    Add([&](v1::RelayUp& rest) { *rest.add_cancel() = EncodeCancel(order); });
+    Add([&](v1::RelayUp& rest) {
+      *rest.add_cancel() = EncodeCancel(order);
+      if (order.index) return;
+      std::erase_if(attaches_, [&order](const Waiting& one) {
+        return one.leg_id == order.leg_id && one.attach_gen <= order.attach_gen;
+      });
+    });
   }
   void Credit(const GiveCredit& order) override {
     Add([&](v1::RelayUp& rest) { *rest.add_credit() = EncodeCredit(order); });
@@ -68,11 +82,16 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
   }
 
   // ---- on the loop
-  /// Everything that has gathered, as one message: RelayUp's parts are joined by being sent one behind the other.
+  /// What has gathered, as one message: RelayUp's parts are joined by being sent one behind the other. Requests beyond
+  /// what a message may hold wait for the next one.
   absl::Cord TakeOrders() {
     std::lock_guard lock(mutex_);
-    absl::Cord out = std::exchange(attaches_, {});
-    attaches_waiting_ = 0;
+    absl::Cord out;
+    for (int taken = 0; taken < kMostAttaches && !attaches_.empty(); ++taken) {
+      if (out.size() + attaches_.front().bytes.size() > kMostAttachBytes) break;
+      out.Append(std::move(attaches_.front().bytes));
+      attaches_.pop_front();
+    }
     if (rest_.ByteSizeLong() > 0) {
       out.Append(rest_.SerializeAsString());
       rest_.Clear();
@@ -103,9 +122,13 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
   v1::RelayDown down_;         // read into again and again: its entries keep their memory
   std::vector<LegNews> news_;  // of down_; kept for its memory
 
+  struct Waiting {
+    std::string leg_id;
+    uint64_t attach_gen = 0;
+    absl::Cord bytes;  // as they are sent
+  };
   std::mutex mutex_;  // guards what follows
-  absl::Cord attaches_;
-  size_t attaches_waiting_ = 0;
+  std::deque<Waiting> attaches_;
   v1::RelayUp rest_;  // all other orders
   bool closed_ = false;
 };

@@ -1,10 +1,12 @@
 #include "router/fleet/relay_codec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/kv_digest.h"
 #include "common/str_cat.h"
+#include "proto/order_limits.h"
 #include "proto/protocol_codec.h"
 #include "proto/sampling_codec.h"
 #include "proto/stage_codec.h"
@@ -51,17 +53,27 @@ std::string LayoutText(const v1::KvLayout& layout) {
 }
 
 int64_t BytesPerToken(const v1::KvLayout& layout) {
-  int64_t bytes = 0;
+  constexpr double kMost = int64_t{1} << 40;
+  double bytes = 0;
   for (const v1::KvGroup& group : layout.groups()) {
-    int64_t of_layer = 0;
+    double of_layer = 0;
     for (const v1::KvPlane& plane : group.planes()) {
-      const int64_t element = plane.dtype() == "float32" ? 4 : plane.dtype().starts_with("fp8") ? 1 : 2;
-      of_layer += int64_t{plane.heads()} * plane.dim() * element;
+      const int element = plane.dtype() == "float32" ? 4 : plane.dtype().starts_with("fp8") ? 1 : 2;
+      of_layer += double{1} * plane.heads() * plane.dim() * element;
     }
     bytes += of_layer * group.layers_size();
   }
-  return bytes;
+  return static_cast<int64_t>(std::min(bytes, kMost));
 }
+
+/// Of a worker, which is measured and not negative; what is none is 0: not known.
+double MeasuredFigure(double said) {
+  constexpr double kMost = 1e12;
+  return std::isfinite(said) && said > 0 ? std::min(said, kMost) : 0;
+}
+
+/// Until a client or router may ask again, at most an hour.
+uint32_t BoundedWait(uint32_t ms) { return std::min(ms, kMostExpiryMs); }
 
 void EncodeKey(const LegKey& key, v1::RequestKey* out) {
   out->set_request_id(key.leg_id);
@@ -151,8 +163,8 @@ ReserveResult DecodeReserve(const v1::ReserveReply& reply) {
   if (reply.has_nack()) {
     out.status = absl::Status(static_cast<absl::StatusCode>(reply.nack().code()), reply.nack().message());
     if (out.status.ok()) out.status = absl::InternalError("a refusal without a code");
-    out.retry_after_ms = reply.nack().retry_after_ms();
-    out.queue_ms = reply.nack().queue_ms();
+    out.retry_after_ms = BoundedWait(reply.nack().retry_after_ms());
+    out.queue_ms = BoundedWait(reply.nack().queue_ms());
     return out;
   }
   out.grant = {reply.SerializeAsString(), reply.ticket(), reply.cached_tokens()};
@@ -221,8 +233,8 @@ PrefillResult DecodePrefill(const v1::PrefillReply& reply) {
     first.nothing_allowed = f.nothing_allowed();
   }
   out.cached_tokens = static_cast<uint32_t>(std::max(0, reply.usage().cached_tokens()));
-  out.timings.queue_prefill_ms = reply.timings().queue_prefill_ms();
-  out.timings.prefill_ms = reply.timings().prefill_ms();
+  out.timings.queue_prefill_ms = MeasuredFigure(reply.timings().queue_prefill_ms());
+  out.timings.prefill_ms = MeasuredFigure(reply.timings().prefill_ms());
   return out;
 }
 
@@ -247,8 +259,8 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
   out.nothing_allowed = entry.nothing_allowed();
   if (entry.has_error()) {
     out.error = absl::Status(static_cast<absl::StatusCode>(entry.error().code()), entry.error().message());
-    out.retry_after_ms = entry.error().retry_after_ms();
-    out.queue_ms = entry.error().queue_ms();
+    out.retry_after_ms = BoundedWait(entry.error().retry_after_ms());
+    out.queue_ms = BoundedWait(entry.error().queue_ms());
     if (out.finish == FinishReason::kNone) out.finish = FinishReason::kError;
   }
   if (entry.has_accepted()) {
@@ -286,8 +298,8 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
     f.tokens_per_block = static_cast<int32_t>(r.kv_layout().groups(0).tokens_per_block());
   f.kv_bytes_per_token = BytesPerToken(r.kv_layout());
   f.max_num_seqs = r.max_num_seqs();
-  f.prefill_tokens_per_s = r.prefill_tokens_per_s();
-  f.decode_step_ms = r.decode_step_ms();
+  f.prefill_tokens_per_s = MeasuredFigure(r.prefill_tokens_per_s());
+  f.decode_step_ms = MeasuredFigure(r.decode_step_ms());
   f.hash_key = r.hash_key();
   f.landing_address = r.landing_address();
   return f;
@@ -309,17 +321,17 @@ GrammarLoad DecodeGrammarLoad(const v1::GrammarLoad& g) {
 WorkerLoad DecodeLoad(const v1::Load& l) {
   WorkerLoad out;
   if (l.has_grammars()) out.grammars = DecodeGrammarLoad(l.grammars());
-  out.running = l.running();
-  out.waiting = l.waiting();
-  out.queued_tokens = l.queued_tokens();
-  out.kv_blocks_used = l.kv_blocks_used();
-  out.kv_blocks_total = l.kv_blocks_total();
+  out.running = std::max<decltype(out.running)>(0, l.running());
+  out.waiting = std::max<decltype(out.waiting)>(0, l.waiting());
+  out.queued_tokens = std::max<decltype(out.queued_tokens)>(0, l.queued_tokens());
+  out.kv_blocks_used = std::max<decltype(out.kv_blocks_used)>(0, l.kv_blocks_used());
+  out.kv_blocks_total = std::max<decltype(out.kv_blocks_total)>(0, l.kv_blocks_total());
   out.kv_blocks_shared = l.kv_blocks_shared();
   out.steps = l.steps();
-  out.last_step_ms = l.last_step_ms();
-  out.predicted_step_ms = l.predicted_step_ms();
-  out.prefill_tokens_per_s = l.prefill_tokens_per_s();
-  out.decode_step_ms = l.decode_step_ms();
+  out.last_step_ms = MeasuredFigure(l.last_step_ms());
+  out.predicted_step_ms = MeasuredFigure(l.predicted_step_ms());
+  out.prefill_tokens_per_s = MeasuredFigure(l.prefill_tokens_per_s());
+  out.decode_step_ms = MeasuredFigure(l.decode_step_ms());
   out.prefix_queries_tokens = l.prefix_queries_tokens();
   out.prefix_hits_tokens = l.prefix_hits_tokens();
   out.preemptions = l.preemptions();
@@ -361,8 +373,8 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   std::vector<PeerPath> peers;
   double sum = 0;
   for (const v1::HandoffLoad::PeerPath& p : h.peers()) {
-    peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});
-    sum += p.gigabytes_per_second();
+    peers.push_back({p.incarnation(), p.transport(), p.path(), MeasuredFigure(p.gigabytes_per_second())});
+    sum += peers.back().gigabytes_per_second;
   }
   if (!peers.empty()) out.handoff.mean_peer_gigabytes_per_second = sum / static_cast<double>(peers.size());
   out.handoff.peers = std::make_shared<const std::vector<PeerPath>>(std::move(peers));

@@ -1,5 +1,6 @@
 #include "router/grpc/grpc_server.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -30,10 +31,13 @@ std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
 /// `new_per_second` is meant for connections that ask something: of others half as many come at once.
 int32_t VainTriesOf(int32_t new_per_second) { return (new_per_second + 1) / 2; }
 
+/// None: the client set no deadline, or one that is more than a year away, which a clock of 64 bits may not hold.
 std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
-  const auto deadline = context.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
-  return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
+  constexpr std::chrono::seconds kYear = std::chrono::hours(24 * 365);
+  const gpr_timespec deadline = gpr_convert_clock_type(context.raw_deadline(), GPR_CLOCK_MONOTONIC);
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(GPR_CLOCK_MONOTONIC));
+  if (left.tv_sec >= kYear.count()) return std::nullopt;
+  return std::max<Duration>(Duration(1), std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec));
 }
 
 class GenerationApi final : public v1::Generation::CallbackService {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/order_limits.h"
 #include "router/http/json_reader.h"
 #include "router/json_writer.h"
 
@@ -320,7 +321,10 @@ std::variant<FlipRequest, ApiError> ParseFlipRequest(std::string_view body, cons
   if (r.worker.empty()) return BadRequest("`worker` is required: a worker's name or address.", "worker");
   if (r.role != "prefill" && r.role != "decode")
     return BadRequest(StrCat("`role` is \"", r.role, "\"; it may be prefill or decode."), "role");
-  if (r.timeout_ms < 0) return BadRequest(StrCat("`timeout_ms` is ", r.timeout_ms, "; at least 0."), "timeout_ms");
+  if (r.timeout_ms < 0 || r.timeout_ms > static_cast<int64_t>(kMostDeadlineMs)) {
+    return BadRequest(StrCat("`timeout_ms` is ", r.timeout_ms, "; it may be 0 to ", kMostDeadlineMs, "."),
+                      "timeout_ms");
+  }
   return r;
 }
 

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "proto/order_limits.h"
 
 namespace baton::router {
 namespace {
 
+constexpr int kMostLapses = 8;  // without a token between them
 constexpr Duration kWaitPoll = std::chrono::milliseconds(20);
 constexpr Duration kExcludedFor = std::chrono::seconds(1);  // when no other worker can take the request
 
@@ -76,9 +78,11 @@ void RequestFlow::SendAttach(AttachLeg leg) {
   Send(worker_, std::move(leg));
 }
 
-/// The rest of the request's total time; 0: the request has no time limit.
+/// The rest of the request's total time; 0: none, or longer than workers are told of.
 uint32_t RequestFlow::RemainingMs(TimePoint now) const {
-  return total_deadline_ ? static_cast<uint32_t>(std::max(1.0, Milliseconds(*total_deadline_ - now))) : 0;
+  if (!total_deadline_) return 0;
+  const double left = Milliseconds(*total_deadline_ - now);
+  return left > kMostDeadlineMs ? 0 : static_cast<uint32_t>(std::max(1.0, left));
 }
 
 void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
@@ -168,6 +172,7 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   }
   if (!news.token_ids.empty()) {
     state_ = State::kStreaming;
+    lapses_ = 0;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
     const auto count = static_cast<uint32_t>(news.token_ids.size());
     choice.credit -= std::min(choice.credit, count);
@@ -235,8 +240,14 @@ void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
 }
 
 // This router stood still for longer than workers keep what nobody renews. No worker failed: none is excluded, and it
-// is no attempt.
+// is no attempt. It stands still a few times at most: a worker that says so again and again is at fault itself.
 void RequestFlow::TryLapsed(const absl::Status& why, TimePoint now) {
+  if (++lapses_ > kMostLapses) {
+    return TryElsewhere(Fail{absl::UnavailableError(StrCat("said ", lapses_, " times, at most ", kMostLapses,
+                                                           " are believed: ", why.message())),
+                             1000, 0, true},
+                        now);
+  }
   const WorkerId kept = worker_;
   LeaveWorker(Fail{absl::UnavailableError(why.message()), 1000, 0, true}, now);
   std::erase(excluded_, kept);

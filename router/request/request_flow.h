@@ -210,6 +210,7 @@ class RequestFlow {
   std::vector<WorkerId> excluded_prefill_;
   std::vector<WorkerId> full_;  // of excluded_: without room for the KV when they were asked last
   bool awaits_room_ = false;    // the last worker was full
+  int lapses_ = 0;              // legs that nobody has renewed, as workers say, since the last token
   uint32_t free_attempts_ = 0;  // of attempt_: nobody failed (no room, or this router stood still)
   WorkerId worker_;
   WorkerId prefill_;

@@ -4,13 +4,14 @@
 
 #include "common/planted_bug.h"
 #include "common/str_cat.h"
+#include "proto/order_limits.h"
 #include "router/request/request_flow.h"
 
 namespace baton::router {
 namespace {
 
 /// The life of a ticket until it is attached, for a request without a deadline: the ticket's lease ends it before.
-constexpr uint32_t kExpiryMs = 3600000;
+constexpr uint32_t kExpiryMs = kMostExpiryMs;
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "common/random_word.h"
 #include "common/str_cat.h"
+#include "proto/order_limits.h"
 #include "router/dialect/thoughts.h"
 #include "router/request/bad_words.h"
 #include "router/request/best_of.h"
@@ -70,6 +71,11 @@ MaybeError CheckCounts(const RequestInput& input, const WorkerFacts& facts, cons
       return BadRequest(
           StrCat("`", name, "` has ", count, " token ids, more than the vocabulary of ", facts.vocab_size, "."), name);
     }
+  }
+  if (input.cache_salt.size() > kMostSaltBytes) {
+    return BadRequest(
+        StrCat("`cache_salt` has ", input.cache_salt.size(), " bytes, at most ", kMostSaltBytes, " are possible."),
+        "cache_salt");
   }
   std::vector<int32_t> biased;
   for (const auto& [id, bias] : s.logit_bias) biased.push_back(id);

@@ -150,5 +150,14 @@ TEST(HandoffStranger, AnEpochIsOfTheProcessThatOpenedItFirst) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr) << "another connection of the same process";
 }
 
+TEST(HandoffStranger, CancelsThatNobodyAskedForAreNotRememberedWithoutEnd) {
+  HandoffOptions options = SmallOptions();
+  options.most_tombstones = 3;
+  HandoffDriver d(options);
+  for (int ticket = 1; ticket <= 5; ++ticket) EXPECT_FALSE(d.Cancel(ticket));
+  EXPECT_TRUE(absl::IsCancelled(d.Reserve(3).status));
+  EXPECT_TRUE(d.Reserve(4).status.ok()) << "no room for a fourth: it ends with its lease";
+}
+
 }  // namespace
 }  // namespace baton::decode

@@ -1,13 +1,17 @@
 #include "prefill_worker/leg_codec.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "kvtransfer/layout_codec.h"
+#include "proto/order_limits.h"
 
 namespace baton::prefill_worker {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 v1::PrefillRequest MakeLeg(uint32_t expiry_ms, uint32_t deadline_ms) {
   const KvLayout layout{{{.layers = {0},
@@ -41,6 +45,29 @@ TEST(LegCodec, AWriterStopsByTheRequestsDeadlineThoughItsTicketWasReservedEarlie
   EXPECT_EQ(expiry(10000, 4000), milliseconds(4000)) << "6 s later, after another leg or a queue";
   EXPECT_EQ(expiry(10000, 0), milliseconds(10000)) << "no deadline: the reservation's";
   EXPECT_EQ(expiry(3000, 4000), milliseconds(3000));
+}
+
+TEST(LegCodec, NoTimeIsLongerThanItMayBe) {
+  const auto refusal = [](const v1::PrefillRequest& leg) {
+    const auto order = DecodeOrder(leg, {.vocab_size = 10}, TimePoint{});
+    EXPECT_EQ(order.status().code(), absl::StatusCode::kInvalidArgument) << order.status();
+    return std::string(order.status().message());
+  };
+  EXPECT_TRUE(DecodeOrder(MakeLeg(kMostExpiryMs, kMostDeadlineMs), {.vocab_size = 10}, TimePoint{}).ok());
+  EXPECT_THAT(refusal(MakeLeg(kMostExpiryMs + 1, 0)),
+              AllOf(HasSubstr("expiry_ms of the ticket is 3600001"), HasSubstr("at most 3600000")));
+  EXPECT_THAT(refusal(MakeLeg(1000, kMostDeadlineMs + 1)),
+              AllOf(HasSubstr("deadline_ms is 86400001"), HasSubstr("at most 86400000")));
+  v1::PrefillRequest leg = MakeLeg(1000, 1000);
+  leg.set_lease_ms(kMostLeaseMs + 1);
+  EXPECT_THAT(refusal(leg), AllOf(HasSubstr("lease_ms is 60001"), HasSubstr("at most 60000")));
+}
+
+TEST(LegCodec, NamesHaveALength) {
+  v1::PrefillRequest leg = MakeLeg(1000, 1000);
+  leg.mutable_key()->set_request_id(std::string(kMostIdBytes + 1, 'r'));
+  const auto order = DecodeOrder(leg, {.vocab_size = 10}, TimePoint{});
+  EXPECT_THAT(std::string(order.status().message()), AllOf(HasSubstr("request_id is 257"), HasSubstr("at most 256")));
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ class Driver {
   static PushOptions Options() {
     PushOptions options;
     options.slot_bytes = 100;
+    options.most_tombstones = 3;
     return options;
   }
   void Do(const Event& event) { actions.clear(), push.Handle(event, now, actions); }
@@ -278,6 +279,20 @@ TEST(Push, SourceStaysUntilTheLastLaneIsFlushed) {
   EXPECT_THAT(NamesOf(d), ElementsAre("Closed!"));
   d.Do(Flushed{3, other, true});
   EXPECT_THAT(NamesOf(d), ElementsAre("Closed!", "Release"));
+}
+
+TEST(Push, CancelsThatNobodyAskedForAreNotRememberedWithoutEnd) {
+  Driver d;
+  const auto key = [](uint32_t epoch) { return JobKey{"request", 0, epoch}; };
+  for (uint32_t epoch = 1; epoch <= 5; ++epoch) d.Do(Cancel{key(epoch)});
+  const auto begun = [&](uint32_t epoch) {
+    Prefill event = d.MakePrefill();
+    event.key = key(epoch);
+    d.Do(event);
+    return d.push.Find(event.key) != nullptr;
+  };
+  EXPECT_FALSE(begun(3));
+  EXPECT_TRUE(begun(4)) << "no room for a fourth: it ends with its lease";
 }
 
 TEST(Push, AfterAFailedWriteClosedSaysThatTheFlushProvesNothing) {

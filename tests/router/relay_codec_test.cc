@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
@@ -200,6 +202,58 @@ TEST(RelayCodec, AnErrorEndsTheChoiceEvenWithoutAReason) {
   EXPECT_EQ(n.error.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(n.error.message(), "full");
   EXPECT_EQ(n.retry_after_ms, 9u);
+}
+
+// Costs are made of them, and compared: one NaN is neither less nor more than any.
+TEST(RelayCodec, FiguresOfAWorkerAreNumbers) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  for (const double said : {kNaN, kInf, -kInf, -1.0}) {
+    v1::Load l;
+    l.set_prefill_tokens_per_s(said), l.set_decode_step_ms(said), l.set_predicted_step_ms(said),
+        l.set_last_step_ms(said);
+    l.mutable_handoff()->add_peers()->set_gigabytes_per_second(said);
+    const WorkerLoad load = DecodeLoad(l);
+    EXPECT_EQ(load.prefill_tokens_per_s, 0) << said;
+    EXPECT_EQ(load.decode_step_ms, 0) << said;
+    EXPECT_EQ(load.predicted_step_ms, 0) << said;
+    EXPECT_EQ(load.last_step_ms, 0) << said;
+    EXPECT_EQ(load.handoff.mean_peer_gigabytes_per_second, 0) << said;
+    v1::RelayEntry entry;
+    entry.mutable_timings()->set_decode_ms(said);
+    EXPECT_TRUE(std::isfinite(DecodeNews(std::move(entry)).timings->decode_ms)) << said;
+    v1::HandshakeReply r;
+    r.set_prefill_tokens_per_s(said), r.set_decode_step_ms(said);
+    EXPECT_EQ(DecodeFacts(r).prefill_tokens_per_s, 0) << said;
+    EXPECT_EQ(DecodeFacts(r).decode_step_ms, 0) << said;
+  }
+  v1::Load l;
+  l.set_running(-1), l.set_queued_tokens(-1), l.set_kv_blocks_used(-1), l.set_prefill_tokens_per_s(1e300);
+  EXPECT_EQ(DecodeLoad(l).running, 0);
+  EXPECT_EQ(DecodeLoad(l).queued_tokens, 0);
+  EXPECT_EQ(DecodeLoad(l).kv_blocks_used, 0);
+  EXPECT_EQ(DecodeLoad(l).prefill_tokens_per_s, 1e12);
+}
+
+TEST(RelayCodec, BytesOfATokenDoNotOverflow) {
+  v1::HandshakeReply r;
+  v1::KvGroup& group = *r.mutable_kv_layout()->add_groups();
+  for (uint32_t layer = 0; layer < 100; ++layer) group.add_layers(layer);
+  v1::KvPlane& plane = *group.add_planes();
+  plane.set_heads(4294967295u), plane.set_dim(4294967295u), plane.set_dtype("float32");
+  EXPECT_EQ(DecodeFacts(r).kv_bytes_per_token, int64_t{1} << 40);
+  plane.set_heads(8), plane.set_dim(128);
+  EXPECT_EQ(DecodeFacts(r).kv_bytes_per_token, 100 * 8 * 128 * 4);
+}
+
+TEST(RelayCodec, AWorkerAsksNobodyToWaitForWeeks) {
+  v1::ReserveReply reply;
+  reply.mutable_nack()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  reply.mutable_nack()->set_retry_after_ms(4294967295u), reply.mutable_nack()->set_queue_ms(4294967295u);
+  EXPECT_EQ(DecodeReserve(reply).retry_after_ms, 3600000u);
+  EXPECT_EQ(DecodeReserve(reply).queue_ms, 3600000u);
+  v1::RelayEntry entry;
+  *entry.mutable_error() = reply.nack();
+  EXPECT_EQ(DecodeNews(std::move(entry)).retry_after_ms, 3600000u);
 }
 
 TEST(RelayCodec, PromptLogprobsAreJoinedFromPieces) {

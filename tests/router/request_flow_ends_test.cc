@@ -47,6 +47,22 @@ TEST(RequestFlowEnds, LegsThatLapsedBecauseTheRouterStoodStillCostNoAttempt) {
   EXPECT_EQ(Taken(flow), "cancel w0 r g11, pick again") << "its attempts are all left";
 }
 
+TEST(RequestFlowEnds, AWorkerThatSaysAgainAndAgainThatNobodyRenewedALegIsToBlame) {
+  RequestFlow flow = Attached();
+  for (uint64_t gen = 1; gen <= 8; ++gen) {
+    flow.News(Lapsed(gen), kStart);
+    EXPECT_TRUE(flow.excluded().empty()) << gen;
+    flow.WorkerChosen(kA, kStart);
+  }
+  flow.News(Lapsed(9), kStart);
+  EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kA});
+  for (uint64_t gen = 10; flow.state() != RequestFlow::State::kDone && gen < 20; ++gen) {
+    flow.WorkerChosen(kA, kStart);
+    flow.News(Lapsed(gen), kStart);
+  }
+  EXPECT_EQ(flow.state(), RequestFlow::State::kDone) << "its attempts end";
+}
+
 TEST(RequestFlowEnds, ARouterThatStopsSaysSoAndBlamesNoWorker) {
   RequestFlow flow = Attached();
   flow.News(OneToken(1, kEndsPrompt), kStart);

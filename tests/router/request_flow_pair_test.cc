@@ -359,7 +359,7 @@ TEST(RequestFlowPair, ALostWorkerStaysExcludedAndCountsWhenOthersAreFull) {
 
 TEST(RequestFlowPair, ATicketExpiresWithItsRequest) {
   for (const auto& [left, expiry_ms] :
-       {std::pair{std::chrono::seconds(20), 20000u}, {std::chrono::hours(2), 3600000u}}) {
+       {std::pair{std::chrono::seconds(20), 20000u}, {std::chrono::hours(1200), 3600000u}}) {
     FlowLimits limits = PairLimits();
     limits.total_timeout = left;
     RequestFlow flow("r", kPairPrompt, 1, limits, kStart);

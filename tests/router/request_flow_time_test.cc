@@ -1,6 +1,10 @@
 // A flow waits: for another worker, for tokens, for its client. Each wait has its own end.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "tests/router/flow_start.h"
 
 namespace baton::router {
@@ -119,6 +123,27 @@ TEST(RequestFlow, NoTokenInTimeFails) {
   flow.TakeActions();
   flow.Timer(kStart + Ms(100));
   EXPECT_EQ(Taken(flow), "cancel w0 r g1, fail DEADLINE_EXCEEDED");
+}
+
+// 2^32 ms and a little is no time at all in the 32 bits of a leg.
+TEST(RequestFlow, WorkersAreToldOfNoDeadlineThatIsFurtherThanADayAway) {
+  for (const auto& [left, told] : {std::pair{std::chrono::hours(24), 86400000u},
+                                   {std::chrono::hours(25), 0u},
+                                   {std::chrono::hours(1193 * 3), 0u},
+                                   {std::chrono::hours(24 * 365), 0u}}) {
+    FlowLimits limits = Limits();
+    limits.total_timeout = left;
+    RequestFlow flow("r", kPrompt, 1, limits, kStart);
+    flow.Start();
+    flow.WorkerChosen(kA, kStart);
+    std::vector<FlowAction> actions;
+    ASSERT_TRUE(flow.TakeActions(actions));
+    std::optional<uint32_t> seen;
+    for (const FlowAction& action : actions) {
+      if (const auto* send = std::get_if<SendTo>(&action)) seen = std::get<AttachLeg>(send->order).deadline_ms;
+    }
+    EXPECT_EQ(seen, told) << left.count() << " hours";
+  }
 }
 
 }  // namespace

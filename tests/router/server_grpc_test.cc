@@ -194,6 +194,27 @@ TEST_F(GrpcTest, AGrpcClientThatLeavesOrRunsOutOfTimeCancelsOnTheWorker) {
   EXPECT_LE(worker.attaches()[1].deadline_ms(), 900u);
 }
 
+// In nanoseconds 64 bits hold 292 years, and a leg's milliseconds in 32 bits 49.7 days.
+TEST_F(GrpcTest, ADeadlineOfWeeksOrCenturiesIsNotOverAtOnce) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(9);
+  request.mutable_sampling()->set_max_tokens(3);
+  for (const int64_t hours : {1193 * 3, 24 * 365 * 300}) {
+    grpc::ClientContext patient;
+    patient.set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_hours(hours, GPR_TIMESPAN)));
+    auto reader = stub->Generate(&patient, request);
+    v1::GenerateChunk chunk;
+    while (reader->Read(&chunk)) continue;
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << hours << " hours: " << status.error_message();
+    ASSERT_FALSE(worker.attaches().empty());
+    EXPECT_EQ(worker.attaches().back().deadline_ms(), 0u) << hours << " hours";
+  }
+}
+
 TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   FakeWorker worker({.max_model_len = 1 << 20});
   Start({&worker}, ImpatientConfig());

@@ -88,5 +88,26 @@ TEST_F(RouterTest, ModelsHaveAnthropicsShapeForItsClients) {
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["object"], "list");
 }
 
+TEST_F(RouterTest, AWorkerThatSaysMoreThanAMessageHoldsIsNotListenedTo) {
+  FakeWorker good, endless({.incarnation = std::string((64 << 20) + 1, 'x')});
+  Start({&endless, &good}, {}, /*wait=*/false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  EXPECT_TRUE(good.Wait([&] {
+    const std::string detail = server_->workers()[0].detail;
+    return detail.find("67108864") != std::string::npos;  // and how much it was
+  })) << server_->workers()[0].detail;
+  EXPECT_NE(server_->workers()[0].state, "ready");
+  EXPECT_EQ(Complete().status, 200) << "the other one serves";
+}
+
+TEST_F(RouterTest, ASaltHasALength) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply salt = Complete(StrCat(R"("cache_salt":")", std::string(1025, 's'), "\""));
+  EXPECT_EQ(salt.status, 400);
+  EXPECT_NE(salt.body.find("`cache_salt` has 1025 bytes, at most 1024 are possible."), std::string::npos) << salt.body;
+  EXPECT_EQ(Complete(StrCat(R"("cache_salt":")", std::string(1024, 's'), "\"")).status, 200);
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kvtransfer/layout_codec.h"
+#include "proto/order_limits.h"
 #include "tests/sampling_wire.h"
 #include "tests/worker/relay_fixture.h"
 
@@ -236,6 +237,28 @@ TEST(EncodeLayout, GroupsPlanesAndKinds) {
   EXPECT_EQ(wire.groups(0).planes(0).heads(), 1u);
   EXPECT_NE(wire.groups(0).planes(0).name(), wire.groups(0).planes(1).name());
   EXPECT_FALSE(wire.groups(0).planes(0).dtype().empty());
+}
+
+TEST(DecodeAttach, NoTimeIsLongerThanItMayBe) {
+  v1::Attach a = MakeAttach("a", 1, 20, 1);
+  a.set_deadline_ms(kMostDeadlineMs);
+  a.set_lease_ms(kMostLeaseMs);
+  EXPECT_TRUE(DecodeAttach(a, kLimits, 1, kNow).ok());
+  a.set_deadline_ms(4294967295u);
+  EXPECT_THAT(Refusal(a), AllOf(HasSubstr("deadline_ms is 4294967295"), HasSubstr("at most 86400000")));
+  a.set_deadline_ms(0);
+  a.set_lease_ms(kMostLeaseMs + 1);
+  EXPECT_THAT(Refusal(a), AllOf(HasSubstr("lease_ms is 60001"), HasSubstr("at most 60000")));
+}
+
+TEST(DecodeAttach, NamesHaveALength) {
+  v1::Attach a = MakeAttach(std::string(kMostIdBytes, 'a'), 1, 20, 1);
+  a.set_cache_salt(std::string(kMostSaltBytes, 's'));
+  EXPECT_TRUE(DecodeAttach(a, kLimits, 1, kNow).ok());
+  a.mutable_cache_salt()->push_back('s');
+  EXPECT_THAT(Refusal(a), AllOf(HasSubstr("cache_salt is 1025"), HasSubstr("at most 1024")));
+  a.mutable_key()->mutable_request_id()->push_back('a');
+  EXPECT_THAT(Refusal(a), AllOf(HasSubstr("request_id is 257"), HasSubstr("at most 256")));
 }
 
 }  // namespace

@@ -166,9 +166,10 @@ std::string Relay(Live& w, const v1::Attach& attach) {
   return CodeName(stream->Finish());
 }
 
-std::string Reserve(Live& w, uint32_t prompt_len) {
+std::string Reserve(Live& w, uint32_t prompt_len, uint32_t expiry_ms = 0, uint32_t lease_ms = 0) {
   v1::ReserveRequest request;
   v1::ReserveReply reply;
+  request.set_expiry_ms(expiry_ms), request.set_lease_ms(lease_ms);
   request.mutable_key()->set_request_id("reserve" + std::to_string(prompt_len));
   request.set_prompt_len(prompt_len);
   const grpc::Status status = w.stub->Reserve(w.Context().get(), request, &reply);
@@ -219,6 +220,16 @@ const std::vector<std::pair<std::string, Say>>& Calls() {
       {"Reserve", [](Live& w) { return Reserve(w, 20); }},
       {"Reserve again", [](Live& w) { return Reserve(w, 20); }},
       {"Reserve, too long", [](Live& w) { return Reserve(w, 512); }},
+      {"Reserve for 49 days", [](Live& w) { return Reserve(w, 21, 4294967295u); }},
+      {"Reserve, lease of 49 days", [](Live& w) { return Reserve(w, 22, 1000, 4294967295u); }},
+      {"Flip within 49 days",
+       [](Live& w) {
+         v1::FlipRequest request;
+         v1::FlipReply reply;
+         request.set_role(v1::WORKER_ROLE_DECODE);
+         request.set_deadline_ms(4294967295u);
+         return CodeName(w.stub->Flip(w.Context().get(), request, &reply));
+       }},
       {"Prefill without a ticket", [](Live& w) { return Prefill(w); }},
       {"Cancel, reserved", [](Live& w) { return Cancel(w, "reserve20"); }},
       {"Cancel, unknown", [](Live& w) { return Cancel(w, "nobody"); }},
@@ -250,6 +261,9 @@ Relay an unknown ticket   | UNAVAILABLE | Error(UNAVAILABLE) | Error(UNAVAILABLE
 Reserve                   | UNAVAILABLE | UNIMPLEMENTED | Nack(UNAVAILABLE) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
 Reserve again             | UNAVAILABLE | UNIMPLEMENTED | Nack(UNAVAILABLE) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
 Reserve, too long         | UNAVAILABLE | UNIMPLEMENTED | Nack(UNAVAILABLE) | Nack(INVALID_ARGUMENT) | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Reserve for 49 days       | UNAVAILABLE | UNIMPLEMENTED | Nack(UNAVAILABLE) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Reserve, lease of 49 days | UNAVAILABLE | UNIMPLEMENTED | Nack(UNAVAILABLE) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Flip within 49 days       | INVALID_ARGUMENT | FAILED_PRECONDITION | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | UNAVAILABLE | UNAUTHENTICATED | FAILED_PRECONDITION
 Prefill without a ticket  | UNAVAILABLE | UNIMPLEMENTED | INVALID_ARGUMENT | UNAVAILABLE | UNAVAILABLE | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
 Cancel, reserved          | unknown | unknown | unknown | known | unknown | UNAVAILABLE | UNAUTHENTICATED | unknown
 Cancel, unknown           | unknown | unknown | unknown | unknown | unknown | UNAVAILABLE | UNAUTHENTICATED | unknown
@@ -333,6 +347,27 @@ TEST(WorkerServer, AModelThatIsNotThereEndsTheLoadWithItsName) {
   auto server = WorkerServer::Start(config, "test").value();
   EXPECT_TRUE(server->WaitReady(seconds(20)));
   EXPECT_THAT(std::string(server->LoadStatus().message()), ::testing::HasSubstr("tests/data/nothing"));
+}
+
+// Each of them is answered on the scheduler's thread, a refused one choice by choice.
+TEST(WorkerServer, AMessageHasAThousandRequestsAtMost) {
+  Live w("both");
+  const auto context = w.Context();
+  const auto stream = w.stub->Relay(context.get());
+  v1::RelayUp up;
+  for (int i = 0; i < 1025; ++i) up.add_attach()->mutable_sampling()->set_n(1024);
+  stream->Write(up);
+  v1::RelayDown down;
+  EXPECT_FALSE(stream->Read(&down));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(CodeName(status), "INVALID_ARGUMENT");
+  EXPECT_THAT(status.error_message(), testing::AllOf(testing::HasSubstr("1025"), testing::HasSubstr("at most 1024")));
+}
+
+TEST(WorkerServer, ACancelNamesNoIdThatNoRouterHas) {
+  Live w("decode");
+  EXPECT_EQ(Cancel(w, std::string(256, 'r')), "unknown");
+  EXPECT_EQ(Cancel(w, std::string(8 << 20, 'r')), "INVALID_ARGUMENT");
 }
 
 }  // namespace

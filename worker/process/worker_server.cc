@@ -15,6 +15,7 @@
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/peer_tls.h"
+#include "proto/order_limits.h"
 #include "worker/process/reach.h"
 #include "worker/process/role_changer.h"
 #include "worker/process/rpc_port.h"
@@ -67,8 +68,8 @@ class WorkerServer::Parts {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config_.router_timeout_ms / 2);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
-    builder.SetMaxReceiveMessageSize(64 << 20);
-    builder.SetMaxSendMessageSize(64 << 20);
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
+    builder.SetMaxSendMessageSize(kMostMessageBytes);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_) return absl::InternalError("gRPC does not start");

@@ -8,8 +8,10 @@
 #include "common/protocol_versions.h"
 #include "common/str_cat.h"
 #include "kvtransfer/layout_codec.h"
+#include "proto/order_limits.h"
 #include "proto/protocol_codec.h"
 #include "worker/process/numerics_id.h"
+#include "worker/relay/codec.h"
 #include "worker/relay/grpc_status.h"
 #include "worker/relay/relay_stream.h"
 
@@ -276,6 +278,7 @@ grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::Callbac
 grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
                                                 v1::CancelReply* reply) {
   if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
+  if (const absl::Status may = CheckNames(request->key(), ""); !may.ok()) return Finished(context, ToGrpc(may));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   const bool asked = engine && engine->WithRole([&](Role& role) {
@@ -306,6 +309,8 @@ grpc::ServerUnaryReactor* WorkerService::Flip(grpc::CallbackServerContext* conte
   if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   if (!change_role_)
     return Finished(context, {grpc::StatusCode::FAILED_PRECONDITION, "this worker's role is `both`: it has no other"});
+  if (const absl::Status may = CheckAtMost("deadline_ms", request->deadline_ms(), kMostDeadlineMs); !may.ok())
+    return Finished(context, ToGrpc(may));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   change_role_(request->role(), std::chrono::milliseconds(request->deadline_ms()),
                [reactor, reply](const absl::StatusOr<RoleChange>& change) {

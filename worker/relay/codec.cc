@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/status.h"
+#include "proto/order_limits.h"
 #include "proto/sampling_codec.h"
 
 namespace baton::worker {
@@ -68,6 +69,11 @@ v1::FinishReason EncodeFinish(engine::FinishReason reason) {
 
 }  // namespace
 
+absl::Status CheckNames(const v1::RequestKey& key, const std::string& cache_salt) {
+  BATON_RETURN_IF_ERROR(CheckAtMost("the length of request_id", key.request_id().size(), kMostIdBytes));
+  return CheckAtMost("the length of cache_salt", cache_salt.size(), kMostSaltBytes);
+}
+
 absl::Status CheckTokenBytes(size_t bytes) {
   if (bytes % 4 == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes, " bytes, not a multiple of 4"));
@@ -77,6 +83,7 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
                                              engine::RequestKey key, TimePoint now) {
   engine::Request request;
   request.key = key;
+  BATON_RETURN_IF_ERROR(CheckNames(attach.key(), attach.cache_salt()));
   BATON_ASSIGN_OR_RETURN(request.tokens, DecodeTokens(attach.prompt_token_ids(), limits.vocab_size));
   const size_t tokens = request.tokens.size();
   if (attach.prompt_len() < 1 || attach.prompt_len() > tokens) {
@@ -92,6 +99,8 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
   if (attach.position() != 0 && attach.position() != next) {
     return absl::InvalidArgumentError(StrCat("position ", attach.position(), ", but ", next, " tokens were sent"));
   }
+  BATON_RETURN_IF_ERROR(CheckAtMost("deadline_ms", attach.deadline_ms(), kMostDeadlineMs));
+  BATON_RETURN_IF_ERROR(CheckAtMost("lease_ms", attach.lease_ms(), kMostLeaseMs));
   request.prompt_len = static_cast<int32_t>(attach.prompt_len());
   request.sampling = DecodeSampling(attach.sampling(), attach);
   BATON_RETURN_IF_ERROR(DecodeChoices(attach, request));

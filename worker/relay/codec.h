@@ -15,6 +15,9 @@ struct AttachLimits {
   int32_t vocab_size = 0;
 };
 
+/// InvalidArgument with both numbers: an id or a salt that is longer than any of a router's.
+absl::Status CheckNames(const v1::RequestKey& key, const std::string& cache_salt);
+
 /// InvalidArgument with the number: so many bytes are no whole token ids.
 absl::Status CheckTokenBytes(size_t bytes);
 

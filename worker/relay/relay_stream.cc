@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/order_limits.h"
 #include "worker/relay/grpc_status.h"
 #include "worker/relay/write_queue.h"
 
@@ -23,6 +24,10 @@ class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::Relay
 
   void OnReadDone(bool ok) override {
     if (!ok) return sink_->writes.Finish(grpc::Status::OK);
+    if (const auto few = CheckAtMost("the number of requests in one message",
+                                     static_cast<uint64_t>(reading_->attach_size()), kMostAttaches);
+        !few.ok())
+      return sink_->writes.Finish(ToGrpc(few));
     handlers_.on_message(sink_, std::exchange(reading_, nullptr),
                          [sink = sink_] { sink->writes.IfOpen([](RelayReactor& r) { r.ReadNext(); }); });
   }
