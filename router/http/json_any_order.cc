@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "common/foreign_text.h"
 #include "router/http/json_format_writer.h"
 
 namespace baton::router::json {
@@ -21,6 +22,11 @@ std::string NamePattern(std::string_view name) {
     out += c;
   }
   return out + "$";
+}
+
+/// Of a member, for messages: a path is made of each, and a name may be as long as a body.
+std::string MemberPath(const std::string& path, std::string_view name) {
+  return StrCat(path, ".", Printable(name, 64));
 }
 
 /// Writes a schema anew, and says what of it has no place in one without an order.
@@ -60,14 +66,14 @@ class AnyOrder {
 
   MaybeError WriteMember(std::string_view key, Element value, const std::string& path, std::string& out) {
     absl::StrAppend(&out, Comma(out), QuotedText(key), ":");
-    const std::string at = StrCat(path, ".", key);
+    const std::string at = MemberPath(path, key);
     simdjson::dom::object named;
     simdjson::dom::array list;
     if (IsOneOf(key, {"patternProperties", "$defs", "definitions"}) && !value.get_object().get(named)) {
       out += '{';
       for (const auto& [name, schema] : named) {
         absl::StrAppend(&out, Comma(out), QuotedText(name), ":");
-        if (auto error = Write(schema, StrCat(at, ".", name), out)) return error;
+        if (auto error = Write(schema, MemberPath(at, name), out)) return error;
       }
       out += '}';
     } else if (IsOneOf(key, {"items", "additionalProperties"})) {
@@ -90,7 +96,7 @@ class AnyOrder {
     absl::StrAppend(&out, Comma(out), R"("patternProperties":{)");
     for (const auto& [name, schema] : simdjson::dom::object(properties)) {
       absl::StrAppend(&out, Comma(out), QuotedText(NamePattern(name)), ":");
-      if (auto error = Write(schema, StrCat(path, ".", name), out)) return error;
+      if (auto error = Write(schema, MemberPath(path, name), out)) return error;
     }
     out += '}';
     return std::nullopt;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "router/http/json_reader.h"
@@ -87,6 +88,8 @@ class FormatWriter {
   std::string rules_;
   std::map<std::string, std::vector<std::string_view>> ends_;  ///< by the names of their terminals
   std::vector<TokenRule> token_rules_;
+  std::unordered_map<std::string, std::string> rule_names_;  ///< by what they are made of
+  std::unordered_map<std::string, size_t> rule_places_;      ///< by their names, in token_rules_
   std::optional<TokenRule::Named> end_token_;  ///< of the tag around what is written, where a token ends it
   size_t count_ = 0;
   size_t pairs_ = 0;  ///< of ends and triggers that were compared

@@ -50,7 +50,7 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
     } else if (json::IsFieldOfAnyApi(key)) {
       w.Key(key).Raw(text);
     } else {
-      given.unknown_fields.push_back(StrCat("options_", key.substr(0, 56)));
+      json::NoteUnknown(given, StrCat("options_", key.substr(0, 56)));
     }
   }
   return std::nullopt;

@@ -131,6 +131,9 @@ namespace {
 
 thread_local std::unique_ptr<simdjson::dom::parser> spare_parser;
 
+/// Of a body. Others are looked for beside one that is unknown: what that costs grows with the square of their number.
+constexpr size_t kMostFields = 1024;
+
 }  // namespace
 
 Document::Document() : parser(spare_parser ? std::move(spare_parser) : std::make_unique<simdjson::dom::parser>()) {}
@@ -168,6 +171,10 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
     return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
   if (root.get_object().get(out.root))
     return BadRequest(StrCat("The body must be a JSON object, got ", TypeName(root), "."));
+  if (out.root.size() > kMostFields) {
+    return BadRequest(StrCat("The body has ", out.root.size(), " fields, at most ", kMostFields, " are possible."), "",
+                      "too_many_fields");
+  }
   return std::nullopt;
 }
 

@@ -25,9 +25,15 @@ MaybeError ReadNamed(Element e, const std::string& path, TokenRule::Named& out) 
   return std::nullopt;
 }
 
-bool Equal(const TokenRule& a, const TokenRule& b) {
-  const auto same = [](const auto& x, const auto& y) { return x.token == y.token; };
-  return a.all_but == b.all_but && std::equal(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end(), same);
+/// Equal for equal rules.
+std::string TokenRuleKey(const TokenRule& rule) {
+  std::string key = rule.all_but ? "-" : "+";
+  for (const TokenRule::Named& named : rule.tokens) {
+    const auto* text = std::get_if<std::string>(&named.token);
+    text != nullptr ? absl::StrAppend(&key, text->size(), ":", *text)
+                    : absl::StrAppend(&key, "#", std::get<int64_t>(named.token), ";");
+  }
+  return key;
 }
 
 ApiError NoLastToken(const std::string& path) {
@@ -37,16 +43,16 @@ ApiError NoLastToken(const std::string& path) {
 }  // namespace
 
 std::string FormatWriter::DefineTokens(TokenRule rule) {
-  for (const TokenRule& known : token_rules_) {
-    if (Equal(known, rule)) return known.name;
-  }
-  rule.name = StrCat("tokens_", ++count_);
+  const auto [known, fresh] = rule_names_.try_emplace(TokenRuleKey(rule));
+  if (!fresh) return known->second;
+  known->second = rule.name = StrCat("tokens_", ++count_);
+  rule_places_[rule.name] = token_rules_.size();
   token_rules_.push_back(std::move(rule));
-  return token_rules_.back().name;
+  return known->second;
 }
 
 const TokenRule::Named& FormatWriter::TokenOf(const std::string& rule) const {
-  return std::ranges::find(token_rules_, rule, &TokenRule::name)->tokens.front();
+  return token_rules_[rule_places_.at(rule)].tokens.front();
 }
 
 MaybeError FormatWriter::WriteToken(Element format, const std::string& path, std::string& rule) {

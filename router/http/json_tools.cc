@@ -9,6 +9,15 @@
 namespace baton::router::json {
 namespace {
 
+/// Each is compared with all others.
+constexpr size_t kMostTools = 1024;
+
+MaybeError CheckToolCount(std::string_view field, size_t tools) {
+  if (tools <= kMostTools) return std::nullopt;
+  return BadRequest(StrCat("`", field, "` has ", tools, " functions, at most ", kMostTools, " are possible."),
+                    std::string(field));
+}
+
 bool IsName(std::string_view name) {
   constexpr size_t kLongest = 128;  // Anthropic's; agents put the names of servers in front
   return !name.empty() && name.size() <= kLongest && std::ranges::all_of(name, [](char c) {
@@ -62,6 +71,7 @@ MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
 MaybeError ReadTools(Element e, std::vector<Callable>& out) {
   simdjson::dom::array tools;
   if (e.get_array().get(tools)) return WrongType("tools", "an array", e);
+  if (auto error = CheckToolCount("tools", tools.size())) return error;
   for (Element one : tools) {
     const std::string field = StrCat("tools[", out.size(), "]");
     if (auto error = ReadTool(field, one, out.emplace_back())) return error;
@@ -102,6 +112,7 @@ MaybeError ReadAllowedTools(Element choice, Choice& out) {
     return BadRequest(R"(`tool_choice.allowed_tools.mode` must be "auto" or "required".)", kChoice);
   if (inner["tools"].get_array().get(tools) || tools.size() == 0)
     return BadRequest("`tool_choice.allowed_tools.tools` must be an array of functions that is not empty.", kChoice);
+  if (auto error = CheckToolCount(kChoice, tools.size())) return error;
   out.must_call = mode == "required";
   for (Element tool : tools) {
     std::string_view name;

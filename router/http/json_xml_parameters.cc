@@ -2,6 +2,7 @@
 // Texts stand there as they are, everything else as JSON.
 #include <algorithm>
 #include <initializer_list>
+#include <set>
 
 #include "router/http/json_format_writer.h"
 
@@ -143,12 +144,17 @@ MaybeError FormatWriter::WriteXmlParameters(Element format, const std::string& p
     simdjson::dom::array names;
     if (e.get_array().get(names)) return MustBe(StrCat(at, ".required"), "an array of strings");
     for (Element name : names) {
-      Element property;
-      if (name.get_string().get(required.emplace_back()) || !has_properties ||
-          properties.at_key(required.back()).get(property))
+      if (name.get_string().get(required.emplace_back()) || !has_properties)
         return MustBe(StrCat(at, ".required"), "an array of names of properties");
     }
     std::ranges::sort(required);
+    std::vector<std::string_view> there;
+    if (has_properties) {
+      for (const auto& [key, value] : properties) there.push_back(key);
+    }
+    std::ranges::sort(there);
+    if (!std::ranges::includes(there, std::set<std::string_view>(required.begin(), required.end())))
+      return MustBe(StrCat(at, ".required"), "an array of names of properties");
   }
   const std::string space = Define("SPACE", R"(/[ \t\n\r]+/)");
   std::string lark = StrCat(space, "?");

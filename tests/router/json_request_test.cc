@@ -323,6 +323,20 @@ TEST(JsonRequest, DeepNestingIsRefusedNotRecursedInto) {
   EXPECT_EQ(Text(fits).prompts.size(), 1u);
 }
 
+// Others are looked for beside each one that is unknown: what that costs grows with the square of their number.
+TEST(JsonRequest, ABodyOfManyFieldsIsRefused) {
+  const auto body = [](int fields) {
+    std::string text = "{\"prompt\":\"x\"";
+    for (int i = 1; i < fields; ++i) text += ",\"no_such_field\":0";
+    return text + "}";
+  };
+  EXPECT_EQ(Text(body(1024)).unknown_fields.size(), 16u);
+  const ApiError e = TextError(body(1025));
+  EXPECT_EQ(e.code, "too_many_fields");
+  EXPECT_NE(e.message.find("1025"), std::string::npos) << e.message;
+  EXPECT_NE(e.message.find("1024"), std::string::npos) << e.message;
+}
+
 TEST(JsonRequest, InvalidUtf8NamesTheByte) {
   const std::string ok = "{\"prompt\":\"ab";
   for (const char* bad : {"\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82"}) {

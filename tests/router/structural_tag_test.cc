@@ -280,6 +280,16 @@ TEST_F(StructuralTag, TagsInTagsAreServedAsDeepAsABodyMayBe) {
   EXPECT_FALSE(Takes(format, text.substr(1)));
 }
 
+// A path is made of each member: with names as long as bodies, of many, nothing else would be done.
+TEST_F(StructuralTag, APathHasOnlyTheBeginningOfALongName) {
+  const std::string name(100'000, 'n');
+  const ApiError error =
+      ChatError(With(Field(StrCat(R"({"type":"json_schema","any_order":true,"json_schema":{"properties":{")", name,
+                                  R"(":{"properties":{"a":{"properties":{},"patternProperties":{}}}}}}})"))));
+  EXPECT_NE(error.message.find("(100000 bytes).properties.a.patternProperties"), std::string::npos) << error.message;
+  EXPECT_LT(error.message.size(), 1000u);
+}
+
 TEST_F(StructuralTag, WhatIsRefusedIsNamedByItsPlace) {
   const std::string any = R"({"type":"any_text"})", path = "response_format.format";
   const std::tuple<std::string, std::string, std::string> cases[] = {

@@ -60,6 +60,22 @@ TEST(Tools, AllowedOnesAreTheOnlyOnesAndTheTemplateShowsAll) {
   }
 }
 
+// Each is compared with all others.
+TEST(Tools, MoreThanAThousandAreRefusedBeforeTheyAreLookedAt) {
+  const auto list = [](const char* tool, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) absl::StrAppend(&text, text.empty() ? "[" : ",", tool, i, "\"}}");
+    return text + "]";
+  };
+  const std::string tools = StrCat(R"("tools":)", list(R"({"type":"function","function":{"name":"f)", 1025));
+  const ApiError many = ChatError(With(StrCat(tools, R"(,"tool_choice":"required")")));
+  EXPECT_THAT(many.message, testing::AllOf(HasSubstr("`tools` has 1025"), HasSubstr("at most 1024")));
+  const ApiError allowed =
+      ChatError(With(StrCat(kTools, R"(,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":)",
+                            list(R"({"type":"function","function":{"name":"f)", 1025), "}")));
+  EXPECT_THAT(allowed.message, testing::AllOf(HasSubstr("`tool_choice` has 1025"), HasSubstr("at most 1024")));
+}
+
 TEST(Tools, WhatIsWrongIsNamed) {
   const auto tool = [](const char* text) { return StrCat(R"("tools":[)", text, R"(],"tool_choice":"required")"); };
   const std::tuple<std::string, const char*, const char*> cases[] = {
