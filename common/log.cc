@@ -5,6 +5,7 @@
 #include <atomic>
 #include <iterator>
 
+#include "common/foreign_text.h"
 #include "common/log_fields.h"
 #include "common/utf8.h"
 
@@ -23,6 +24,9 @@ spdlog::level::level_enum Of(LogLevel level) {
 
 std::atomic<bool> is_json = false;
 
+/// Bytes of a message: in many stand words of peers.
+constexpr size_t kMostLine = 16 << 10;
+
 // What stands between the quotes of a JSON string, always valid UTF-8.
 std::string JsonText(std::string_view text) {
   std::string valid, held, out;
@@ -37,6 +41,10 @@ std::string JsonText(std::string_view text) {
     }
   }
   return out;
+}
+
+std::string MessageJson(std::string_view text) {
+  return JsonText(text.size() > kMostLine ? Printable(text, kMostLine) : std::string(text));
 }
 
 }  // namespace
@@ -68,12 +76,12 @@ void LogLine(LogLevel level, fmt::string_view format, fmt::format_args args) {
 
 void LogWithFields(LogLevel level, std::string_view text, std::initializer_list<LogField> fields) {
   if (!spdlog::should_log(Of(level))) return;
-  if (!is_json) return spdlog::log(Of(level), "{}", text);
-  std::string line = fmt::format("\"{}\"", JsonText(text));
+  if (!is_json) return spdlog::log(Of(level), "{}", Printable(text, kMostLine));
+  std::string line = fmt::format("\"{}\"", MessageJson(text));
   for (const LogField& field : fields) {
     fmt::format_to(std::back_inserter(line), ",\"{}\":", field.name);
     if (const auto* words = std::get_if<std::string>(&field.value)) {
-      fmt::format_to(std::back_inserter(line), "\"{}\"", JsonText(*words));
+      fmt::format_to(std::back_inserter(line), "\"{}\"", MessageJson(*words));
     } else if (const auto* whole = std::get_if<int64_t>(&field.value)) {
       fmt::format_to(std::back_inserter(line), "{}", *whole);
     } else {

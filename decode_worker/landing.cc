@@ -224,14 +224,15 @@ bool Landing::MayLand(WriterId writer, const LandingPlace& place) const {
 
 void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
   Way& way = *WayOf(writer);
-  if (message.step == SelfTestMessage::Step::kOver && message.ok) {
+  const bool over = message.step == SelfTestMessage::Step::kOver && way.test->HeldBy(PeerOf(writer));
+  if (over && message.ok) {
     {
       std::lock_guard lock(mutex_);
       kind_ = way.kind();
     }
     LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(),
             Printable(message.text), message.gigabytes_per_second);
-  } else if (message.step == SelfTestMessage::Step::kOver) {
+  } else if (over) {
     ++counters_.self_tests_failed;
     LogWarning("landing: a prefill worker's self-test by {} failed", way.kind());
   }

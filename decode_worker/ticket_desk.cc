@@ -154,7 +154,7 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   if (const absl::Status same = CheckSameMeaning(hello.side.layout, facts_.side.layout); !same.ok()) {
     writer.why_not = std::string(View(same.message()));
   }
-  if (!writer.why_not.empty())
+  if (!writer.why_not.empty() && !writers_.contains(id))
     LogWarning("handoff: prefill worker {} does not fit: {}", Printable(hello.incarnation),
                Printable(writer.why_not, 400));
   const auto same_life = [&hello](const auto& known) { return known.second.hello.incarnation == hello.incarnation; };
@@ -395,7 +395,8 @@ void TicketDesk::GiveUpSilentWriters() {
     }
   }
   for (WriterId writer : silent) {
-    LogWarning("handoff: prefill worker {} is silent: its KV is computed here", writers_.at(writer).hello.incarnation);
+    LogWarning("handoff: prefill worker {} is silent: its KV is computed here",
+               Printable(writers_.at(writer).hello.incarnation));
     OnWriterGone(writer, false);
   }
 }

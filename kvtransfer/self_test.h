@@ -54,6 +54,7 @@ class SelfTestSlot {
   /// For TransportEvents::MayLand, of this slot.
   bool MayLand(PeerNumber peer, SlotTurn slot) const { return peer == holder_ && slot == SlotTurn{slot_, turn_}; }
   uint32_t slot() const { return slot_; }
+  bool HeldBy(PeerNumber peer) const { return peer == holder_; }
 
  private:
   struct Waiting {

@@ -66,5 +66,25 @@ TEST(Log, LinesBelowTheLevelAreNotWritten) {
   SetLogLevel("info");
 }
 
+TEST(Log, ATextLineIsOneLineWhateverAPeerHasSaid) {
+  SetLogFormat("text");
+  SetLogName("router");
+  const std::string line = LineOf("worker a\n[2026-01-01] [error] [router] forged\x1b[2J: lost");
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
+  EXPECT_EQ(line.find('\x1b'), std::string::npos) << line;
+  EXPECT_NE(line.find("worker a\\n[2026"), std::string::npos) << line;
+}
+
+TEST(Log, ALineHasALength) {
+  const std::string said(1 << 20, 'x');
+  for (const char* format : {"text", "json"}) {
+    SetLogFormat(format);
+    const std::string line = LineOf(said);
+    EXPECT_LT(line.size(), 20'000u) << format;
+    EXPECT_NE(line.find("(1048576 bytes)"), std::string::npos) << format;
+  }
+  SetLogFormat("text");
+}
+
 }  // namespace
 }  // namespace baton

@@ -332,5 +332,15 @@ TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   EXPECT_EQ(Hex(reply.SerializeAsString()), golden::kReserved);
 }
 
+TEST(Landing, AnEndOfATestThatNobodyBeganIsNone) {
+  World w;
+  const int64_t failed = w.landing->Figures().self_tests_failed;
+  for (int i = 0; i < 100; ++i) w.mine->Say(SelfTestMessage{.step = SelfTestMessage::Step::kOver});
+  w.mine->Say(ToDecode(LaneDone{kLane, 1}));  // behind them
+  w.told.log.clear();
+  w.Until([&] { return w.told.log.find("Done") != std::string::npos; });
+  EXPECT_EQ(w.landing->Figures().self_tests_failed, failed);
+}
+
 }  // namespace
 }  // namespace baton::decode_worker

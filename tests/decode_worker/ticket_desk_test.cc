@@ -115,6 +115,15 @@ TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
   EXPECT_EQ(why_gone(&LaneHello::protocol, ProtocolVersions{3, 5}), "") << "they share 4";
 }
 
+TEST(TicketDesk, AMisfitThatGreetsAgainAndAgainIsOneLine) {
+  DeskWorld w;
+  CaughtLog log;
+  LaneHello hello = w.MakeHello("elsewhere");
+  hello.model_digest = "another";
+  for (int i = 0; i < 100; ++i) w.desk.OnHello(30, hello);
+  EXPECT_EQ(log.Count("does not fit"), 1) << log.text();
+}
+
 TEST(TicketDesk, WhoGuessesATicketLearnsNothingAndAttachesNothing) {
   DeskWorld w;
   w.Reserve();
