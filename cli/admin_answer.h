@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/http_client.h"
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 
 namespace baton::cli {
@@ -19,7 +20,7 @@ inline double NumberOf(const nlohmann::json& from, const char* name) {
 inline absl::StatusOr<nlohmann::json> AdminAnswer(const std::string& url,
                                                   const absl::StatusOr<HttpResponse>& response) {
   if (!response.ok()) return response.status();
-  const nlohmann::json body = nlohmann::json::parse(response->body, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json body = ShallowJson(response->body);
   if (response->status == 200 && body.is_object()) return body;
   const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
   std::string what = said ? body["error"].value("message", "") : StrCat("HTTP ", response->status);

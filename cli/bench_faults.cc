@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "cli/listener_process.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -63,7 +64,7 @@ absl::StatusOr<HttpUrl> AdminOf(const load::BenchOptions& o, const HttpUrl& serv
 absl::StatusOr<std::optional<std::string>> AddressOf(const std::string& worker, const HttpUrl& admin,
                                                      const std::string& api_key) {
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(admin, "/workers", api_key));
-  const json body = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  const json body = ShallowJson(response.body);
   if (response.status != 200 || !body.is_object())
     return absl::UnavailableError(StrCat("--kill: ", admin.host, ":", admin.port, "/workers answers ", response.status,
                                          ": --admin-url names the router's admin port (--port + 2)"));

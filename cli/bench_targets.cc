@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "cli/bench_grpc.h"
 #include "common/net/address.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "load/client.h"
@@ -40,7 +41,7 @@ absl::StatusOr<std::string> FindModel(const HttpUrl& url, const BenchOptions& o)
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(url, "/v1/models", o.api_key));
   if (response.status != 200)
     return absl::UnavailableError(StrCat("/v1/models answers ", response.status, ": name a model with --model"));
-  const auto models = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  const auto models = ShallowJson(response.body);
   if (models.is_object() && models.contains("data") && models["data"].is_array() && !models["data"].empty() &&
       models["data"][0].is_object() && models["data"][0].value("id", nlohmann::json()).is_string())
     return models["data"][0]["id"].get<std::string>();

@@ -6,6 +6,7 @@
 #include "cli/chat_client.h"
 #include "cli/http_client.h"
 #include "common/clock.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -30,7 +31,7 @@ class HttpChatClient final : public ChatClient {
     BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key, &stop));
     if (response.status != 200) return ErrorOf(response);
     std::vector<std::string> served;
-    const OrderedJson list = OrderedJson::parse(response.body, nullptr, false);
+    const OrderedJson list = ShallowJson<OrderedJson>(response.body);
     if (list.is_object() && list.contains("data") && list["data"].is_array()) {
       for (const OrderedJson& model : list["data"]) served.push_back(model.value("id", ""));
     }
@@ -46,7 +47,7 @@ class HttpChatClient final : public ChatClient {
   bool Draining(Cancellation& stop) override {
     const auto ready = HttpGet(url_, "/ready", "", &stop);
     if (!ready.ok()) return false;
-    const OrderedJson body = OrderedJson::parse(ready->body, nullptr, false);
+    const OrderedJson body = ShallowJson<OrderedJson>(ready->body);
     return body.is_object() && body.contains("phase") && body["phase"] == "draining";
   }
 
@@ -71,7 +72,7 @@ class HttpChatClient final : public ChatClient {
         done = true;
         return;
       }
-      const OrderedJson event = OrderedJson::parse(data, nullptr, /*allow_exceptions=*/false);
+      const OrderedJson event = ShallowJson<OrderedJson>(data);
       if (event.is_discarded()) {
         failure = absl::InternalError(StrCat("not JSON: ", data));
       } else if (event.contains("error")) {
@@ -112,7 +113,7 @@ class HttpChatClient final : public ChatClient {
   }
 
   static absl::Status ErrorOf(const HttpResponse& response) {
-    const OrderedJson body = OrderedJson::parse(response.body, nullptr, false);
+    const OrderedJson body = ShallowJson<OrderedJson>(response.body);
     std::string message = response.body;
     if (body.is_object() && body.contains("error") && body["error"].is_object())
       message = body["error"].value("message", message);

@@ -18,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
 #include "common/host_memory.h"
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kvtransfer/transports/ucx_backend.h"
@@ -106,7 +107,7 @@ void CheckCluster(DoctorReport& report, const std::string& url, const std::strin
   absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
   if (!parsed.ok()) ready = absl::FailedPreconditionError(ready.status().message());
   if (!ready.ok()) return report.Error("cluster", ready.status());
-  const nlohmann::json body = nlohmann::json::parse(ready->body, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json body = ShallowJson(ready->body);
   const std::string state = TextOf(body, "status");
   if (state.empty()) {
     return report.Line(Verdict::kWarning, "cluster",

@@ -12,6 +12,7 @@
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/tls/context.h"
+#include "load/answer_reader.h"
 
 namespace baton::cli {
 namespace {
@@ -20,24 +21,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 
-// Splits a growing text into events at blank lines and hands out their data.
-class EventSplitter {
- public:
-  explicit EventSplitter(const std::function<void(std::string_view)>& on_event) : on_event_(on_event) {}
-
-  void Feed(std::string_view bytes) {
-    pending_.append(bytes);
-    for (size_t end; (end = pending_.find("\n\n")) != std::string::npos; pending_.erase(0, end + 2)) {
-      const std::string_view event(pending_.data(), end);
-      if (event.starts_with(kPrefix)) on_event_(event.substr(kPrefix.size()));
-    }
-  }
-
- private:
-  static constexpr std::string_view kPrefix = "data: ";
-  const std::function<void(std::string_view)>& on_event_;
-  std::string pending_;
-};
+constexpr size_t kMostAnswer = 64 << 20, kMostStreamedEvent = 16 << 20;  // bytes
 
 std::string Authority(const HttpUrl& url) {
   return StrCat(url.tls ? "https://" : "http://",
@@ -185,8 +169,7 @@ absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
   if (error) return Unreachable(url, error);
   HttpResponse response{.status = static_cast<int>(parser.get().result_int())};
   const bool stream = on_event != nullptr && parser.get()[http::field::content_type].starts_with("text/event-stream");
-  static const std::function<void(std::string_view)> kIgnore = [](std::string_view) {};
-  EventSplitter events(on_event != nullptr ? *on_event : kIgnore);
+  load::EventLines events(kMostStreamedEvent);
   std::string chunk(16384, '\0');
   while (!parser.is_done()) {
     parser.get().body().data = chunk.data();
@@ -194,10 +177,14 @@ absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
     http::read_some(wire, buffer, parser, error);
     if (error == http::error::need_buffer) error = {};
     const std::string_view got(chunk.data(), chunk.size() - parser.get().body().size);
-    if (stream) {
-      events.Feed(got);
-    } else {
-      response.body.append(got);
+    if (stream && !events.Feed(got, *on_event)) {
+      return absl::ResourceExhaustedError(
+          StrCat(Authority(url), " sends an event of more than ", kMostStreamedEvent, " bytes"));
+    }
+    if (!stream) response.body.append(got);
+    if (response.body.size() > kMostAnswer) {
+      return absl::ResourceExhaustedError(
+          StrCat(Authority(url), " has answered ", response.body.size(), " bytes, at most ", kMostAnswer));
     }
     if (error)
       return absl::UnavailableError(StrCat("the connection broke in the middle of the answer: ", error.message()));

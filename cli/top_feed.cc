@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/top_model.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -42,7 +43,7 @@ absl::Status TopFeed::Follow() {
   };
   BATON_ASSIGN_OR_RETURN(const HttpResponse answer, HttpEvents(url_, "/events", api_key_, on_event, &stop_));
   if (answer.status == 200) return absl::UnavailableError(StrCat(Address(url_), " ended the stream"));
-  const nlohmann::json body = nlohmann::json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json body = ShallowJson(answer.body);
   const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
   const std::string what = said ? body["error"].value("message", "") : "";
   if (answer.status == 404) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 
 namespace baton::cli {
@@ -132,7 +133,7 @@ struct TopReader {
 };
 
 absl::Status TopModel::Take(std::string_view line) {
-  const json e = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json e = ShallowJson(line);
   const std::string kind = e.is_object() ? Text(e, "event") : "";
   const std::optional<double> t = e.is_object() ? Number(e, "t") : std::nullopt;
   if (kind.empty() || !t) return absl::InvalidArgumentError("it is no event: no JSON object with \"event\" and \"t\"");

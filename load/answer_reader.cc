@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/shallow_json.h"
+
 namespace baton::load {
 namespace {
 
 using Json = nlohmann::json;
 
-// A count that a server gives; what is none, is not a whole number or is below 0: 0.
+// A count that a server gives; what is none, is not a whole number or is below 0: 0. More than anybody counts is that.
 int64_t Count(const Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_number_integer()) return 0;
-  return std::max<int64_t>(0, it->get<int64_t>());
+  return std::clamp<int64_t>(it->get<int64_t>(), 0, int64_t{1} << 40);
 }
 
 bool IsZero(const Json& object, const char* key) {
@@ -73,7 +75,7 @@ Event Apply(std::string_view data, Answer& answer) {
     answer.done = true;
     return Event::kNothing;
   }
-  const Json event = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+  const Json event = ShallowJson(data);
   if (!event.is_object()) return Event::kMalformed;
   if (const auto error = event.find("error"); error != event.end() && !error->is_null()) {
     answer.error = ErrorOf(*error);

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "common/foreign_text.h"
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "load/answer_reader.h"
 
@@ -69,7 +70,7 @@ class Body {
 
  private:
   std::string Reason() const {
-    const nlohmann::json body = nlohmann::json::parse(other_, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json body = ShallowJson(other_);
     if (body.is_object() && body.contains("error") && body["error"].is_object() && body["error"].contains("message"))
       return Printable(body["error"]["message"].dump(), 300);
     return Printable(other_, 200);

@@ -8,6 +8,11 @@
 #include "common/str_cat.h"
 
 namespace baton::router {
+namespace {
+
+constexpr size_t kMostOfAHost = 1024, kMostEndpoints = 16384;
+
+}  // namespace
 
 void DnsAnswers::Trouble(const absl::Status& status) {
   if (trouble_.ok()) trouble_ = status;
@@ -34,7 +39,10 @@ void DnsAnswers::Addresses(const std::string& host, const DnsAnswer& v4, const D
   const bool some = (v4.status.ok() && !v4.addresses.empty()) || (v6.status.ok() && !v6.addresses.empty());
   const auto take = [&](const DnsAnswer& answer, std::vector<std::string>& to) {
     const bool none = absl::IsNotFound(answer.status) || (answer.status.ok() && answer.addresses.empty());
-    if (answer.status.ok() && !answer.addresses.empty()) {
+    if (answer.addresses.size() > kMostOfAHost) {
+      Trouble(absl::ResourceExhaustedError(
+          StrCat(host, " has ", answer.addresses.size(), " addresses, at most ", kMostOfAHost)));
+    } else if (answer.status.ok() && !answer.addresses.empty()) {
       to = answer.addresses;
       std::ranges::sort(to);
     } else if (none && some) {
@@ -49,19 +57,24 @@ void DnsAnswers::Addresses(const std::string& host, const DnsAnswer& v4, const D
 }
 
 std::vector<Endpoint> DnsAnswers::Endpoints() {
-  std::vector<Endpoint> out;
   std::set<std::string> hosts, seen;
+  for (const DnsTarget& target : targets_) hosts.insert(target.host);
+  std::erase_if(known_, [&](const auto& entry) { return !hosts.contains(entry.first); });
+  std::vector<Endpoint> out;
   for (const DnsTarget& target : targets_) {
-    hosts.insert(target.host);
     const Known& known = known_[target.host];
     for (const auto* family : {&known.v4, &known.v6}) {
       for (const std::string& address : *family) {
         std::string text = net::JoinHostPort(address, target.port);
-        if (seen.insert(text).second) out.push_back({std::move(text)});
+        if (!seen.insert(text).second) continue;
+        if (out.size() == kMostEndpoints) {
+          Trouble(absl::ResourceExhaustedError(StrCat("more than ", kMostEndpoints, " addresses with their ports")));
+          return out;
+        }
+        out.push_back({std::move(text)});
       }
     }
   }
-  std::erase_if(known_, [&](const auto& entry) { return !hosts.contains(entry.first); });
   return out;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -19,6 +18,7 @@ namespace {
 constexpr Duration kFirstPause = std::chrono::milliseconds(200), kLongestPause = std::chrono::seconds(10);
 constexpr Duration kAnswerWithin = std::chrono::seconds(15);
 constexpr int kWatchSeconds = 240, kPageSize = 500;
+constexpr size_t kMostTokenBytes = 64 << 10;
 constexpr Duration kWatchWithin = std::chrono::seconds(kWatchSeconds + 30);
 
 bool IsLabel(const std::string& text) {
@@ -89,7 +89,12 @@ class KubernetesSource final : public EndpointSource {
     std::ifstream in(options_.token_file);
     if (!in && !place_.api.tls) return request;
     if (!in) return absl::UnavailableError(StrCat("no token can be read from ", options_.token_file));
-    request.token.assign(std::istreambuf_iterator<char>(in), {});
+    request.token.resize(kMostTokenBytes + 1);
+    in.read(request.token.data(), static_cast<std::streamsize>(request.token.size()));
+    request.token.resize(static_cast<size_t>(in.gcount()));
+    if (request.token.size() > kMostTokenBytes)
+      return absl::UnavailableError(
+          StrCat(options_.token_file, " is no token: it has more than ", kMostTokenBytes, " bytes"));
     request.token = std::string(absl::StripAsciiWhitespace(request.token));
     if (request.token.find_first_of("\r\n") != std::string::npos)
       return absl::UnavailableError(StrCat(options_.token_file, " is no token: it has several lines"));

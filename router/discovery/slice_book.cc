@@ -8,6 +8,7 @@
 
 #include "common/foreign_text.h"
 #include "common/net/address.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -38,6 +39,14 @@ int64_t Number(const Json& object, const char* key) {
 std::string NameOf(const Json& slice) { return TextOf(At(slice, "metadata"), "name"); }
 
 constexpr int64_t kGone = 410;
+constexpr size_t kMostSlices = 1000;   // of a service, of 100 endpoints or more each
+constexpr size_t kMostOfSlice = 1000;  // endpoints, as Kubernetes has it
+
+/// None where it is no array.
+const Json::array_t& SliceItems(const Json& value) {
+  static const Json::array_t none;
+  return value.is_array() ? value.get_ref<const Json::array_t&>() : none;
+}
 
 }  // namespace
 
@@ -45,8 +54,7 @@ struct SliceReader {
   static SliceBook::Slice Read(const Json& json, const std::string& port_name) {
     SliceBook::Slice slice;
     int64_t port = 0;
-    const Json& ports = At(json, "ports");
-    for (const Json& one : ports.is_array() ? ports : Json::array()) {
+    for (const Json& one : SliceItems(At(json, "ports"))) {
       if (TextOf(one, "name") == port_name) port = Number(one, "port");
       absl::StrAppend(&slice.other_ports, slice.other_ports.empty() ? "" : ", ", TextOf(one, "name"));
     }
@@ -55,8 +63,7 @@ struct SliceReader {
       return slice;
     }
     slice.other_ports.clear();
-    const Json& endpoints = At(json, "endpoints");
-    for (const Json& one : endpoints.is_array() ? endpoints : Json::array()) AddEndpoint(one, port, slice);
+    for (const Json& one : SliceItems(At(json, "endpoints"))) AddEndpoint(one, port, slice);
     return slice;
   }
 
@@ -64,6 +71,7 @@ struct SliceReader {
   static void AddEndpoint(const Json& json, int64_t port, SliceBook::Slice& slice) {
     const Json& addresses = At(json, "addresses");
     if (!addresses.is_array() || addresses.empty() || !addresses[0].is_string()) return;
+    if (slice.workers.size() >= kMostOfSlice) return;
     const std::string host = addresses[0].get<std::string>();
     if (!net::CheckHost(host).ok()) return;
     const Json& conditions = At(json, "conditions");
@@ -76,13 +84,18 @@ struct SliceReader {
 };
 
 absl::Status SliceBook::Page(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ShallowJson(text);
   const Json& items = At(json, "items");
   const std::string version = TextOf(At(json, "metadata"), "resourceVersion");
   if (!items.is_array() || version.empty())
     return absl::InvalidArgumentError(StrCat("an answer of ", text.size(), " bytes is no EndpointSliceList"));
   for (const Json& item : items) listed_[NameOf(item)] = SliceReader::Read(item, port_);
   next_page_ = TextOf(At(json, "metadata"), "continue");
+  ++pages_;
+  if (listed_.size() > kMostSlices || pages_ > kMostSlices) {
+    return absl::ResourceExhaustedError(StrCat("the list goes on after ", pages_, " pages with ", listed_.size(),
+                                               " EndpointSlices, at most ", kMostSlices));
+  }
   if (!next_page_.empty()) return absl::OkStatus();
   slices_ = std::exchange(listed_, {});
   version_ = version;
@@ -90,7 +103,7 @@ absl::Status SliceBook::Page(std::string_view text) {
 }
 
 absl::Status SliceBook::Event(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = ShallowJson(text);
   const std::string type = TextOf(json, "type");
   const Json& object = At(json, "object");
   if (type == "ERROR") {
@@ -103,6 +116,8 @@ absl::Status SliceBook::Event(std::string_view text) {
   if (version.empty() || (!change && type != "BOOKMARK") || (change && name.empty()))
     return absl::InvalidArgumentError(StrCat("a line of ", text.size(), " bytes is no watch event"));
   if (type == "DELETED") slices_.erase(name);
+  if (change && type != "DELETED" && slices_.size() >= kMostSlices && !slices_.contains(name))
+    return absl::ResourceExhaustedError(StrCat(slices_.size() + 1, " EndpointSlices, at most ", kMostSlices));
   if (type == "ADDED" || type == "MODIFIED") slices_[name] = SliceReader::Read(object, port_);
   version_ = version;
   return absl::OkStatus();

@@ -19,15 +19,16 @@ class SliceBook {
   explicit SliceBook(std::string port) : port_(std::move(port)) {}
 
   // ---- a list, which replaces everything when its last page is here
-  void BeginList() { listed_.clear(), next_page_.clear(); }
-  /// A page. InvalidArgument: it is no EndpointSliceList.
+  void BeginList() { listed_.clear(), next_page_.clear(), pages_ = 0; }
+  /// A page. InvalidArgument: it is no EndpointSliceList. ResourceExhausted: there are too many.
   absl::Status Page(std::string_view json);
   /// What to ask the next page with; empty: that was the last.
   const std::string& next_page() const { return next_page_; }
 
   // ---- a watch
   /// One event. OutOfRange: what happened since the list is not known any more (410): list again. Unavailable: the
-  /// server ends the watch with an error. InvalidArgument: it is no event.
+  /// server ends the watch with an error. InvalidArgument: it is no event. ResourceExhausted: there are too many
+  /// slices.
   absl::Status Event(std::string_view json);
   /// Where the next watch begins; empty: there was no list.
   const std::string& resource_version() const { return version_; }
@@ -51,6 +52,7 @@ class SliceBook {
   const std::string port_;
   Slices slices_, listed_;
   std::string version_, next_page_;
+  size_t pages_ = 0;  ///< of the list
   friend struct SliceReader;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/clock.h"
 #include "common/errno_text.h"
+#include "common/foreign_text.h"
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -40,7 +41,8 @@ absl::StatusOr<Endpoint> ParseLine(absl::string_view line) {
   Endpoint endpoint{net::JoinHostPort(place.host, place.port)};
   for (size_t i = 1; i < words.size(); ++i) {
     if (words[i] != "draining")
-      return absl::InvalidArgumentError(StrCat("\"", words[i], "\" is unknown: HOST:PORT or HOST:PORT draining"));
+      return absl::InvalidArgumentError(
+          StrCat("\"", Printable(words[i]), "\" is unknown: HOST:PORT or HOST:PORT draining"));
     endpoint.terminating = true;
   }
   return endpoint;

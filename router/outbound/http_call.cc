@@ -215,19 +215,20 @@ absl::Status FetchLines(const HttpCall& request, const CallPatience& patience, C
                         const std::function<void()>& on_open,
                         const std::function<absl::Status(std::string_view line)>& on_line) {
   std::string rest;
-  const Reader reader{on_open, [&](std::string_view piece) {
-                        rest.append(piece);
-                        size_t from = 0;
-                        for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', from)) {
-                          const std::string_view line = std::string_view(rest).substr(from, end - from);
-                          from = end + 1;
-                          if (line.find_first_not_of(" \r\t") == std::string_view::npos) continue;
-                          BATON_RETURN_IF_ERROR(on_line(line));
-                        }
-                        rest.erase(0, from);
-                        return rest.size() <= kMostLine ? absl::OkStatus()
-                                                        : absl::UnavailableError("an event has more than 8 MiB");
-                      }};
+  const Reader reader{
+      on_open, [&](std::string_view piece) {
+        const size_t looked_at = rest.size();  // a line may come in many pieces
+        rest.append(piece);
+        size_t from = 0;
+        for (size_t end = rest.find('\n', looked_at); end != std::string::npos; end = rest.find('\n', from)) {
+          const std::string_view line = std::string_view(rest).substr(from, end - from);
+          from = end + 1;
+          if (line.find_first_not_of(" \r\t") == std::string_view::npos) continue;
+          BATON_RETURN_IF_ERROR(on_line(line));
+        }
+        rest.erase(0, from);
+        return rest.size() <= kMostLine ? absl::OkStatus() : absl::UnavailableError("an event has more than 8 MiB");
+      }};
   return Fetch(request, patience, reader).Run(stop);
 }
 

@@ -14,6 +14,7 @@
 #include "common/foreign_text.h"
 #include "common/gguf.h"
 #include "common/nearest_name.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/request/grammar_check.h"
@@ -69,7 +70,7 @@ absl::Status ReadDefaults(const nlohmann::json& json, SamplingOptions& out) {
 
 absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json json = ShallowJson(text);
   if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path, ": not a JSON object"));
   absl::Status status = ReadDefaults(json, out);
   if (status.ok()) return status;

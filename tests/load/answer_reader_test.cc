@@ -120,5 +120,23 @@ TEST(Apply, WhatIsNoEventIsCalledSoAndAnErrorIsKept) {
   EXPECT_EQ(a.error, "worker died");
 }
 
+// What prints or copies a value calls itself once a level.
+TEST(Apply, AnEventOfBracketsIsMalformedAndNotRecursedInto) {
+  const std::string deep = std::string(2'000'000, '[') + std::string(2'000'000, ']');
+  Answer a;
+  EXPECT_EQ(Apply("{\"error\":" + deep + "}", a), Event::kMalformed);
+  EXPECT_EQ(Apply("{\"choices\":[{\"delta\":{\"tool_calls\":[" + deep + "]}}]}", a), Event::kMalformed);
+  const std::string fits = std::string(100, '[') + std::string(100, ']');
+  EXPECT_EQ(Apply("{\"error\":" + fits + "}", a), Event::kNothing);
+  EXPECT_EQ(a.error, fits);
+}
+
+TEST(Apply, ACountIsNoLargerThanAnybodyCounts) {
+  Answer a;
+  Apply(R"({"usage":{"prompt_tokens":9223372036854775807,"completion_tokens":18446744073709551615}})", a);
+  EXPECT_EQ(a.prompt_tokens, int64_t{1} << 40) << "sums of it do not overflow";
+  EXPECT_EQ(a.completion_tokens, 0);
+}
+
 }  // namespace
 }  // namespace baton::load

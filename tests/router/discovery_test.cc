@@ -147,6 +147,24 @@ TEST(DnsAnswers, SrvTargetsBringTheirPorts) {
   EXPECT_THAT(dns.Endpoints(), ElementsAre(Up("10.0.0.3:8")));
 }
 
+TEST(DnsAnswers, MoreThanAnyClusterHasAreNotKept) {
+  DnsAnswers dns;
+  std::vector<std::string> many;
+  for (int i = 0; i < 1025; ++i) many.push_back(StrCat("10.0.", i / 256, ".", i % 256));
+  dns.Targets(Points({{"a", 7}}));
+  dns.Addresses("a", Has({"10.9.9.9"}), kNone);
+  dns.Addresses("a", Has(many), kNone);
+  EXPECT_THAT(dns.Endpoints(), ElementsAre(Up("10.9.9.9:7"))) << "what was known stays";
+  EXPECT_THAT(Why(dns.TakeTrouble()), HasSubstr("a has 1025 addresses, at most 1024"));
+  many.pop_back();
+  std::vector<DnsTarget> targets;
+  for (int host = 0; host < 20; ++host) targets.push_back({StrCat("h", host), static_cast<uint16_t>(100 + host)});
+  dns.Targets(Points(targets));
+  for (const DnsTarget& target : targets) dns.Addresses(target.host, Has(many), kNone);
+  EXPECT_EQ(dns.Endpoints().size(), 16384u);
+  EXPECT_THAT(Why(dns.TakeTrouble()), HasSubstr("more than 16384 addresses"));
+}
+
 // ---- EndpointSlices
 
 std::string Pod(const std::string& address, const std::string& conditions = "", const std::string& uid = "") {
@@ -239,6 +257,44 @@ TEST(SliceBook, WhatIsNoneChangesNothing) {
   EXPECT_TRUE(
       book.Event(SliceEvent("ADDED", Slice("odder", "6", R"({"addresses":[7]},{"addresses":["no host/"]},7)"))).ok());
   EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.1:7000")));
+}
+
+// What copies a value calls itself once a level.
+TEST(SliceBook, ADeepTextIsNoAnswerAndNotRecursedInto) {
+  SliceBook book("grpc");
+  book.BeginList();
+  ASSERT_TRUE(book.Page(List("1", Slice("s1", "1", Pod("10.0.0.1")))).ok());
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const char* member : {"ports", "endpoints"}) {
+    const std::string slice = StrCat(R"({"metadata":{"name":"s2","resourceVersion":"2"},")", member, "\":", deep, "}");
+    EXPECT_TRUE(absl::IsInvalidArgument(book.Event(SliceEvent("ADDED", slice)))) << member;
+    EXPECT_TRUE(absl::IsInvalidArgument(book.Page(List("2", slice)))) << member;
+  }
+  EXPECT_THAT(book.endpoints(), ElementsAre(Up("10.0.0.1:7000")));
+}
+
+TEST(SliceBook, AListThatNeverEndsIsGivenUp) {
+  SliceBook book("grpc");
+  book.BeginList();
+  absl::Status page;
+  int pages = 0;
+  for (; page.ok() && pages < 2000; ++pages) page = book.Page(List("1", "", "more"));
+  EXPECT_TRUE(absl::IsResourceExhausted(page)) << page;
+  EXPECT_THAT(Why(page), HasSubstr("1001 pages"));
+  EXPECT_THAT(Why(page), HasSubstr("at most 1000"));
+  book.BeginList();
+  EXPECT_TRUE(book.Page(List("2", Slice("s1", "1", Pod("10.0.0.1")))).ok()) << "the next list is a new one";
+}
+
+TEST(SliceBook, SlicesThatAreAddedWithoutEndAreRefused) {
+  SliceBook book("grpc");
+  absl::Status event;
+  int added = 0;
+  for (; event.ok() && added < 2000; ++added)
+    event = book.Event(SliceEvent("ADDED", Slice(StrCat("s", added), "1", "")));
+  EXPECT_TRUE(absl::IsResourceExhausted(event)) << event;
+  EXPECT_THAT(Why(event), HasSubstr("1001 EndpointSlices, at most 1000"));
+  EXPECT_TRUE(book.Event(SliceEvent("MODIFIED", Slice("s1", "2", Pod("10.0.0.1")))).ok()) << "a known one may change";
 }
 
 TEST(SliceBook, OnePodIsOneWorker) {

@@ -6,6 +6,7 @@
 
 #include "common/foreign_text.h"
 #include "common/mapped_file.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 
 namespace baton::engine {
@@ -37,8 +38,10 @@ absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path, uint64_t 
     return absl::InvalidArgumentError(
         StrCat(path, ": ", file->bytes().size(), " bytes, at most ", max_bytes, " expected"));
   }
-  nlohmann::json value = nlohmann::json::parse(file->bytes().begin(), file->bytes().end(), nullptr, false);
-  if (value.is_discarded()) return absl::InvalidArgumentError(StrCat(path, ": not valid JSON"));
+  nlohmann::json value = ShallowJson({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()});
+  if (value.is_discarded())
+    return absl::InvalidArgumentError(
+        StrCat(path, ": not valid JSON, or nested more than ", kMostJsonDepth, " levels deep"));
   if (!value.is_object())
     return absl::InvalidArgumentError(StrCat(path, ": a JSON ", value.type_name(), ", not an object"));
   return value;
