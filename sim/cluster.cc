@@ -98,10 +98,12 @@ std::string Cluster::Held() const {
   return held;
 }
 
-/// A worker that prefills is not proven, and waits, where no worker that decodes speaks its KV protocol.
-bool Cluster::MayTake(const WorkerNode& worker) const {
-  return worker.role() != v1::WORKER_ROLE_PREFILL || std::ranges::any_of(workers_, [&worker](const auto& one) {
-           return one->role() == v1::WORKER_ROLE_DECODE && one->kv_protocol().Shares(worker.kv_protocol());
+/// A worker that prefills is not proven, and waits, where no worker that decodes speaks its KV protocol:
+/// none that the router knows, for routers have other lists.
+bool Cluster::MayTake(const RouterProcess& router, const WorkerNode& worker) const {
+  return worker.role() != v1::WORKER_ROLE_PREFILL || std::ranges::any_of(workers_, [&](const auto& one) {
+           return one->role() == v1::WORKER_ROLE_DECODE && one->kv_protocol().Shares(worker.kv_protocol()) &&
+                  router.ViewOf(*one);
          });
 }
 
@@ -110,7 +112,7 @@ std::string Cluster::Shunned() const {
   for (const auto& router : routers_) {
     for (const auto& worker : workers_) {
       const std::optional<router::LinkView> view = router->ViewOf(*worker);
-      if (view && !view->takes_requests() && MayTake(*worker))
+      if (view && !view->takes_requests() && MayTake(*router, *worker))
         shunned += StrCat(" ", worker->name(), " is ", router::LinkStateName(view->shown_state()), ": ",
                           view->shown_detail(), ";");
     }

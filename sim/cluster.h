@@ -55,10 +55,11 @@ class Cluster {
   /// Workers that a router gives no requests though it could, and why; empty: none.
   std::string Shunned() const;
   int deaths() const { return disturber_->deaths(); }
+  const char* rank_moment() const { return disturber_->rank_moment(); }
   int completed() const;
 
  private:
-  bool MayTake(const WorkerNode& worker) const;
+  bool MayTake(const RouterProcess& router, const WorkerNode& worker) const;
 
   const ClusterScenario scenario_;
   Timeline time_;

@@ -1,5 +1,7 @@
 #include "sim/decode_part.h"
 
+#include <string_view>
+
 #include "decode_worker/ticket_codec.h"
 #include "worker/transfer/kv_pool_view.h"
 
@@ -116,6 +118,18 @@ void DecodePart::Place(const decode_worker::ScatterOrder& order) {
                                order.lane.epoch, ", which were given back"));
   }
   control().Place(order);
+}
+
+const char* DecodePart::Moment() const {
+  const char* moment = "idle";
+  for (TicketId id = 1; desk_.Find(id) != nullptr || id < 100; ++id) {
+    const decode::Ticket* ticket = desk_.Find(id);
+    if (ticket == nullptr) continue;
+    if (ticket->state == decode::TicketState::kReceiving) return "during";
+    if (ticket->state == decode::TicketState::kReserved) moment = "before";
+    if (ticket->state == decode::TicketState::kAttached && moment == std::string_view("idle")) moment = "after";
+  }
+  return moment;
 }
 
 std::string DecodePart::TicketsHeld() const {

@@ -30,6 +30,8 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   void LetGo() override { desk_.LetGo(); }
   void OnTick(engine::Scheduler&) override;
   void LoseRank(int rank) override { ranks_->Lose(rank); }
+  void HangRank(int rank, bool hangs) override { ranks_->Hang(rank, hangs); }
+  const char* Moment() const override;
   void OnRenewal(const v1::Renewal& renewal) override {
     desk_.Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
   }

@@ -78,9 +78,35 @@ void Disturber::Die(WorkerNode& worker, bool with_machine) {
   });
 }
 
+int Disturber::AnyRankBut0(const WorkerNode& worker, Timeline& time) {
+  return 1 + static_cast<int>(time.Below(static_cast<uint64_t>(worker.ranks() - 1)));
+}
+
+/// For the one fault: of the role that it befalls.
+WorkerNode& Disturber::OneWithRanks() {
+  const auto role = plant_.scenario.rank_prefills ? v1::WORKER_ROLE_PREFILL : v1::WORKER_ROLE_DECODE;
+  WorkerNode* worker = &AnyWorker();
+  while (worker->role() != role) worker = &AnyWorker();
+  rank_moment_ = worker->Moment();
+  return *worker;
+}
+
+/// The others end when they have waited for --rank-timeout-ms.
+void Disturber::HangRank(WorkerNode& worker) {
+  const int rank = AnyRankBut0(worker, time_);
+  const Duration stands = milliseconds(plant_.scenario.most_stop_ms),
+                 patience = milliseconds(plant_.scenario.rank_timeout_ms);
+  worker.HangRank(rank);
+  LastsFor(std::min(stands, patience));
+  time_.After(std::min(stands, patience), [this, &worker, rank, life = worker.life(), ends = stands > patience] {
+    if (!worker.alive() || worker.life() != life) return;
+    ends ? Die(worker, false) : worker.ResumeRank(rank);
+  });
+}
+
 /// Who is left notices that steps do not end, or that a line broke, and ends as well.
 void Disturber::LoseRank(WorkerNode& worker) {
-  worker.LoseRank(1 + static_cast<int>(time_.Below(static_cast<uint64_t>(worker.ranks() - 1))));
+  worker.LoseRank(AnyRankBut0(worker, time_));
   const Duration noticed = time_.Between(milliseconds(1), milliseconds(1500));
   LastsFor(noticed + seconds(1));
   time_.After(noticed, [this, &worker, life = worker.life()] {
@@ -120,6 +146,8 @@ void Disturber::Once() {
       for (WorkerNode* one = &worker; !Flip(*one);) one = &AnyWorker();
       return;
     }
+    case OneFault::kLoseRank: return LoseRank(OneWithRanks());
+    case OneFault::kHangRank: return HangRank(OneWithRanks());
     case OneFault::kPauseAll: {
       for (WorkerNode* one : workers_) Stop(*one, how_long);
       for (RouterProcess* one : routers_) Stop(*one, how_long);

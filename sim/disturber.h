@@ -18,6 +18,8 @@ class Disturber {
   /// What is stopped or parted will go on by then at the latest.
   TimePoint over_at() const { return over_at_; }
   int deaths() const { return deaths_; }
+  /// Of the one fault that befell a rank: RolePart::Moment of its worker. Null: none.
+  const char* rank_moment() const { return rank_moment_; }
   /// Changes of roles that were ordered and have no end yet; that failed, and why.
   std::string OpenFlips() const;
   std::string FailedFlips() const;
@@ -48,8 +50,11 @@ class Disturber {
   bool AnotherDecodes(const WorkerNode& worker) const;
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
-  /// It comes back as the other release.
   void LoseRank(WorkerNode& worker);
+  void HangRank(WorkerNode& worker);
+  WorkerNode& OneWithRanks();
+  static int AnyRankBut0(const WorkerNode& worker, Timeline& time);
+  /// It comes back as the other release.
   void Upgrade(WorkerNode& worker);
   void ComeBack(Process& process, Duration after);
   WorkerNode& AnyWorker() { return *workers_[time_.Below(workers_.size())]; }
@@ -62,6 +67,7 @@ class Disturber {
   const std::vector<WorkerNode*> workers_;
   TimePoint over_at_{};
   int deaths_ = 0;
+  const char* rank_moment_ = nullptr;
   const WorkerNode* flip_asked_ = nullptr;  ///< and not answered
   std::vector<OrderedFlip> flips_;
 };

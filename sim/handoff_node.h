@@ -28,6 +28,7 @@ class HandoffNode final : public WorkerNode {
   void OnFlip(const v1::FlipRequest& request, FlipAnswered answer) override;
   std::string Holds() const override;
   int ranks() const override { return plant_.scenario.ranks_of(role_ == v1::WORKER_ROLE_PREFILL); }
+  const char* Moment() const override { return life_now_ && life_now_->role ? life_now_->role->Moment() : "idle"; }
   bool changes_role() const override { return change_ != nullptr; }
   v1::WorkerRole begins_as() const override { return first_role_; }
   void BeginAs(v1::WorkerRole role) override { first_role_ = role; }
@@ -62,6 +63,9 @@ class HandoffNode final : public WorkerNode {
   void OnTick() override;
   void OnRankLost(int rank) override {
     if (life_now_->role) life_now_->role->LoseRank(rank);
+  }
+  void OnRankHangs(int rank, bool hangs) override {
+    if (life_now_->role) life_now_->role->HangRank(rank, hangs);
   }
   void FillLoad(v1::Load& load) const override;
   int64_t OwnedBlocks(int32_t group) const override;

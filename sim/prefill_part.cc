@@ -78,7 +78,7 @@ void PrefillPart::OnRenewal(const v1::Renewal& renewal) {
 
 /// Neither computed nor pushed any more.
 void PrefillPart::CheckCancelled(const prefill::JobKey& key) {
-  if (node_.rank_lost()) return;  // the step that would end it does not
+  if (node_.rank_failed()) return;  // the step that would end it does not, or did not in its time
   bool works = desk_.Computing(key);
   if (const prefill::PushJob* job = desk_.Pushed(key)) {
     for (const prefill::PushLane& lane : job->lanes) works |= lane.phase < prefill::LanePhase::kFlushing;
@@ -121,6 +121,11 @@ void PrefillPart::CheckInvariants() const {
   if (desk_.jobs() > 0) return;
   const int32_t held = engine_.scheduler().Load().held_requests;
   if (held > 0) node_.plant().Break(StrCat(node_.name(), ": ", held, " prompts are held for legs that are over"));
+}
+
+const char* PrefillPart::Moment() const {
+  if (desk_.jobs() == 0) return "idle";
+  return desk_.Stats().open_lanes == 0 ? "before" : "during";
 }
 
 std::string PrefillPart::Holds() const {

@@ -32,6 +32,8 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
   void OnLayers(const engine::StepPlan& plan) override;
   void OnTick(engine::Scheduler&) override;
   void LoseRank(int rank) override { ranks_->Lose(rank); }
+  void HangRank(int rank, bool hangs) override { ranks_->Hang(rank, hangs); }
+  const char* Moment() const override;
   void OnRenewal(const v1::Renewal& renewal) override;
   void OnMeet(const v1::Meet& meet) override { desk_.Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_.OwnedBlocks(group); }

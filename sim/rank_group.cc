@@ -61,9 +61,36 @@ KvPoolView PoolOfRank(const engine::KvMemory& memory, const KvSide& side, int he
   return view;
 }
 
+void RankGroup::RankLoop::Post(std::function<void()> work) {
+  loop_.Post([this, work = std::move(work)]() mutable { Do(std::move(work)); });
+}
+
+void RankGroup::RankLoop::Watch(Transport* transport) {
+  transports_.push_back(transport);
+  if (!hangs_) loop_.Watch(transport);
+}
+
+void RankGroup::RankLoop::Unwatch(Transport* transport) {
+  std::erase(transports_, transport);
+  loop_.Unwatch(transport);
+}
+
+void RankGroup::RankLoop::Do(std::function<void()> work) {
+  if (hangs_) return held_.push_back(std::move(work));
+  work();
+}
+
+void RankGroup::RankLoop::Hang(bool hangs) {
+  hangs_ = hangs;
+  for (Transport* transport : transports_) hangs ? loop_.Unwatch(transport) : loop_.Watch(transport);
+  if (hangs) return;
+  for (auto& work : std::exchange(held_, {})) loop_.Post(std::move(work));
+}
+
 RankGroup::RankGroup(WorkerNode& node, WorkerNode::Loop& loop, const engine::KvMemory& memory, const KvSide& side,
                      worker::CarrierFactory make, Transports transports)
     : node_(node), loop_(loop), lines_(static_cast<size_t>(side.ranks())), carriers_(lines_.size()) {
+  for (int rank = 0; rank < side.ranks(); ++rank) loops_.push_back(std::make_unique<RankLoop>(loop));
   config_.landing_slots = node.plant().scenario.landing_slots;
   config_.landing_slot_bytes = node.plant().scenario.slot_bytes;
   for (int rank = 1; rank < side.ranks(); ++rank) {
@@ -75,7 +102,7 @@ RankGroup::RankGroup(WorkerNode& node, WorkerNode::Loop& loop, const engine::KvM
                                    .incarnation = node.incarnation(),
                                    .numerics_id = node.numerics_id(),
                                    .clock = node.plant().time,
-                                   .thread = loop,
+                                   .thread = *loops_[static_cast<size_t>(rank)],
                                    .tell = [this, rank](const v1::RankNews& news) { Tell(rank, news); }};
     context.kv_protocol = node.kv_protocol();
     context.make = transports(rank);
@@ -103,7 +130,9 @@ void RankGroup::Send(int rank, const v1::RankOrder& order) {
   if (line.broken) return;
   node_.Post(Behind(line.orders_at), [this, here = std::weak_ptr(here_), rank, order] {
     if (here.expired() || lines_[static_cast<size_t>(rank)].broken) return;
-    carriers_[static_cast<size_t>(rank)]->Handle(order);
+    loops_[static_cast<size_t>(rank)]->Do([this, rank, order] {
+      if (auto& carrier = carriers_[static_cast<size_t>(rank)]) carrier->Handle(order);
+    });
     node_.WakeTransfer();
   });
 }

@@ -37,8 +37,27 @@ class RankGroup final : public worker::RankLines {
   void Send(int rank, const v1::RankOrder& order) override;
   /// Its process is gone: nothing reaches it, and nothing comes of it.
   void Lose(int rank);
+  /// It stands still: what reaches it waits until it goes on.
+  void Hang(int rank, bool hangs) { loops_.at(static_cast<size_t>(rank))->Hang(hangs); }
 
  private:
+  /// The transfer thread of one rank, whose turns are those of the node's.
+  class RankLoop final : public worker::TransferLoop {
+   public:
+    explicit RankLoop(WorkerNode::Loop& loop) : loop_(loop) {}
+    void Post(std::function<void()> work) override;
+    void Watch(Transport* transport) override;
+    void Unwatch(Transport* transport) override;
+    /// Now, or when it goes on.
+    void Do(std::function<void()> work);
+    void Hang(bool hangs);
+
+   private:
+    WorkerNode::Loop& loop_;
+    bool hangs_ = false;
+    std::vector<Transport*> transports_;
+    std::vector<std::function<void()>> held_;
+  };
   struct Line {
     TimePoint orders_at{}, news_at{};  ///< when what was sent last arrives: nothing overtakes it
     bool broken = false;
@@ -54,6 +73,7 @@ class RankGroup final : public worker::RankLines {
   std::vector<std::pair<int, v1::RankNews>> first_news_;  ///< of the beginning, until somebody listens
   std::vector<Line> lines_;                               ///< by rank
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+  std::vector<std::unique_ptr<RankLoop>> loops_;              ///< by rank
   std::vector<std::unique_ptr<worker::KvCarrier>> carriers_;  ///< by rank; null: 0, and who is lost. Last
 };
 

@@ -13,6 +13,10 @@ class RolePart : public worker::Role {
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
   /// The process of this rank, which is not 0, is gone.
   virtual void LoseRank(int) {}
+  /// This rank, which is not 0, stands still from now on, or goes on.
+  virtual void HangRank(int, bool) {}
+  /// Where the furthest of its prompts is: "idle", "before" its KV travels, "during" that or "after" it.
+  virtual const char* Moment() const { return "idle"; }
   /// What it holds of handoffs; empty: nothing.
   virtual std::string Holds() const = 0;
   /// After every turn; dies when its books do not agree.

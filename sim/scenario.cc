@@ -234,28 +234,39 @@ void DrawRanks(ClusterScenario& s, Dice& dice) {
   if (!s.faultless() && s.one_fault == OneFault::kNone && dice.OneOf(2)) s.rank_dies = dice.Rate(0.3);
 }
 
-ClusterScenario Unchanged(uint64_t seed);
+/// Which worker's, and for how long; before its KV travels, meanwhile or after it.
+void DrawOneRank(ClusterScenario& s, Dice& dice) {
+  s.one_fault = dice.OneOf(2) ? OneFault::kLoseRank : OneFault::kHangRank;
+  s.rank_prefills = dice.OneOf(2);
+  if (s.ranks_of(s.rank_prefills) == 1) (s.rank_prefills ? s.prefill_tensor : s.decode_stages) = 2;
+  s.most_stop_ms = dice.PauseMs();
+  s.rank_timeout_ms = std::max(1000, dice.PauseMs());
+}
+
+ClusterScenario Unchanged(uint64_t seed, bool one_fault);
 
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
-  ClusterScenario s = Unchanged(seed);
+  const bool has_ranks = seed >= kSeedsOfRanks, upgrades = seed >= kSeedsOfRankUpgrades;
+  const bool one_rank = seed >= kSeedsOfOneRank && !upgrades;
+  ClusterScenario s = Unchanged(seed, one_rank || seed % 4 == 3);
   Dice dice(~seed);
-  const bool has_ranks = seed >= kSeedsOfRanks;
-  if (seed >= kSeedsOfChange && (!has_ranks || seed >= kSeedsOfRanksThatChange)) DrawChange(s, dice);
-  if (seed >= kSeedsOfUpgrades && !has_ranks) DrawUpgrades(s, dice);
+  if (seed >= kSeedsOfChange && (!has_ranks || seed >= kSeedsOfRanksThatChange) && !one_rank) DrawChange(s, dice);
+  if (seed >= kSeedsOfUpgrades && (!has_ranks || upgrades)) DrawUpgrades(s, dice);
   if (has_ranks) DrawRanks(s, dice);
+  if (one_rank) DrawOneRank(s, dice);
   return s;
 }
 
 namespace {
 
-ClusterScenario Unchanged(uint64_t seed) {
+ClusterScenario Unchanged(uint64_t seed, bool one_fault) {
   Dice dice(seed);
   ClusterScenario s;
   s.seed = seed;
   DrawCluster(s, dice);
-  if (seed % 4 == 3) {
+  if (one_fault) {
     DrawOneFault(s, dice);
     return s;
   }
@@ -304,7 +315,9 @@ std::string ClusterScenario::Text() const {
                                          "pause the router",
                                          "pause everything",
                                          "drain a worker",
-                                         "change a worker's role"};
+                                         "change a worker's role",
+                                         "kill a rank",
+                                         "stop a rank"};
   return StrCat(
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
@@ -341,6 +354,8 @@ std::string ClusterScenario::Text() const {
             {"more tensor ranks to decode", decode_tensor - 1},
             {"more stages", decode_stages - 1},
             {"ranks die", rank_dies},
+            {"of a prefill worker", rank_prefills ? 1 : 0},
+            {"rank timeout ms", rank_timeout_ms == 60000 ? 0 : rank_timeout_ms},
             {"router stop", router_stop},
             {"router die", router_die},
             {"router vanish", router_vanish},

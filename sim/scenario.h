@@ -21,6 +21,10 @@ inline constexpr uint64_t kSeedsOfUpgrades = 4'000'000;
 inline constexpr uint64_t kSeedsOfRanks = 6'000'000;
 /// And from here on those workers change their roles.
 inline constexpr uint64_t kSeedsOfRanksThatChange = 7'000'000;
+/// And from here on they do not, and in every seed one thing happens: one of their ranks dies or stands still.
+inline constexpr uint64_t kSeedsOfOneRank = 8'000'000;
+/// And from here on workers of several ranks change their roles and their releases.
+inline constexpr uint64_t kSeedsOfRankUpgrades = 9'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -40,6 +44,8 @@ enum class OneFault : uint8_t {
   kPauseAll,     ///< every process does
   kDrain,        ///< an operator drains a worker, which takes requests again after a while
   kFlip,         ///< an operator changes a worker's role
+  kLoseRank,     ///< a rank of a worker dies; the others notice, end as well, and come back after a while
+  kHangRank,     ///< a rank of a worker stands still: it goes on after a while, or the others end and all come back
 };
 
 struct ClusterScenario {
@@ -85,8 +91,10 @@ struct ClusterScenario {
   int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
   double leave = 0;         ///< share of clients that leave
   OneFault one_fault = OneFault::kNone;
-  int fault_at_ms = 0;  ///< of that
-  bool calm = false;    ///< it does not happen: to see what would have been
+  int fault_at_ms = 0;          ///< of that
+  bool rank_prefills = false;   ///< the rank's worker
+  int rank_timeout_ms = 60000;  ///< of --rank-timeout-ms: so long the others wait for one that stands still
+  bool calm = false;            ///< it does not happen: to see what would have been
   bool faultless() const {
     return lanes.sum() + late + slot_damage + die + rank_dies + vanish + stop + cut + part + router_stop + router_die +
                    router_vanish + leave + timeout_ms ==

@@ -151,18 +151,33 @@ void WorkerNode::Run(std::shared_ptr<engine::StepPlan> plan) {
   auto result = std::make_shared<engine::StepResult>();
   const Duration whole = plant_.engines.Takes(*plan);
   busy_ += whole;
-  Post(whole / 2, [this, plan, result] {
-    if (rank_lost_) return;
+  const auto compute = [this, plan, result] {
     *result = plant_.engines.Compute(*engine_, role(), *plan);
     OnLayers(*plan);
     WakeGrammars();
-  });
-  Post(whole, [this, plan, result] {
-    if (rank_lost_) return;
+  };
+  const auto commit = [this, plan, result] {
     executing_ = false;
     drawn_at_ = time_.Now();
     TakeOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
     Wake();
+  };
+  Post(whole / 2, [this, compute] { WithAllRanks(compute); });
+  Post(whole, [this, commit] { WithAllRanks(commit); });
+}
+
+/// Never where one was lost; where one stands still, when it goes on.
+void WorkerNode::WithAllRanks(std::function<void()> work) {
+  if (rank_lost_) return;
+  if (rank_hangs_ || !steps_held_.empty()) return steps_held_.push_back(std::move(work));  // in their order
+  work();
+}
+
+void WorkerNode::ResumeRank(int rank) {
+  rank_hangs_ = false;
+  OnRankHangs(rank, false);
+  Post(microseconds(10), [this] {
+    for (const auto& work : std::exchange(steps_held_, {})) work();
   });
 }
 

@@ -100,8 +100,16 @@ class WorkerNode : public Process {
     rank_lost_ = true;
     OnRankLost(rank);
   }
-
-  bool rank_lost() const { return rank_lost_; }
+  /// One but rank 0 stands still: no step ends until it goes on, and it takes no part in what its KV's way asks of it.
+  void HangRank(int rank) {
+    rank_hangs_ = rank_has_hung_ = true;
+    OnRankHangs(rank, true);
+  }
+  void ResumeRank(int rank);
+  /// In this life one was lost or stood still: steps have not ended in their time.
+  bool rank_failed() const { return rank_lost_ || rank_has_hung_; }
+  /// RolePart::Moment of its role.
+  virtual const char* Moment() const { return "idle"; }
 
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
@@ -162,12 +170,14 @@ class WorkerNode : public Process {
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
   virtual void OnTick() = 0;
   virtual void OnRankLost(int) {}
+  virtual void OnRankHangs(int, bool) {}
   virtual void FillLoad(v1::Load& load) const { (void)load; }
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual std::string LandingAddress() const { return {}; }
   void OnDeath() override {
     changes_ = 0;
-    rank_lost_ = false;
+    rank_lost_ = rank_hangs_ = rank_has_hung_ = false;
+    steps_held_.clear();
     kv_protocol_ = next_kv_protocol_;
     quiet_ = nullptr;
     engine_ = nullptr;
@@ -183,6 +193,7 @@ class WorkerNode : public Process {
   class Watch;
   void Step();
   void Run(std::shared_ptr<engine::StepPlan> plan);
+  void WithAllRanks(std::function<void()> work);
   void BeginQuiet(engine::StepPlan plan, TimePoint at);
   void AwaitQuiet(TimePoint until);
   void TransferTurn();
@@ -202,7 +213,8 @@ class WorkerNode : public Process {
   TimePoint loaded_at_{};
   int ticks_ = 0;
   int changes_ = 0;  ///< of its role, in this life
-  bool rank_lost_ = false;
+  bool rank_lost_ = false, rank_hangs_ = false, rank_has_hung_ = false;
+  std::vector<std::function<void()>> steps_held_;  ///< until the rank that stands still goes on
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false, grammars_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
   // Of plans:

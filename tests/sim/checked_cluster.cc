@@ -19,6 +19,8 @@ namespace {
 /// One fault delays an answer by no more than it lasts, or what it takes to notice that a worker is lost, and then
 /// kMadeGoodIn (and what is computed again).
 constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
+/// A worker whose rank stands still says that it lives: what is missed is a step (--step-stall-ms).
+constexpr Duration kStallNoticedIn = seconds(30);
 /// A worker that is lost while it is greeted is noticed by the handshake's limit.
 constexpr Duration kGreetedIn = milliseconds(100), kGreetingEndsIn = milliseconds(5500);
 /// A worker takes requests when its process is there.
@@ -90,6 +92,12 @@ std::string CheckedCluster::CheckOneFault() const {
   return wrong.empty() ? CheckDelay() : wrong;
 }
 
+/// How often no step comes of a worker for so long that it is given up, while one of its ranks stands still.
+int CheckedCluster::Stalls() const {
+  if (scenario_.one_fault != OneFault::kHangRank) return 0;
+  return static_cast<int>(milliseconds(std::min(scenario_.most_stop_ms, scenario_.rank_timeout_ms)) / kStallNoticedIn);
+}
+
 /// Nobody who lives is taken for dead.
 std::string CheckedCluster::CheckLinks() const {
   const OneFault fault = scenario_.one_fault;
@@ -97,7 +105,7 @@ std::string CheckedCluster::CheckLinks() const {
   const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
   for (const auto& router : cluster_.routers()) {
     const int lost = router->counters().sessions - router->links();
-    if (lost > (pause || short_silence || fault == OneFault::kDrain ? 0 : 1))
+    if (lost > (pause || short_silence || fault == OneFault::kDrain ? 0 : 1) + Stalls())
       return StrCat("a router lost ", lost, " connections");
   }
   const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
@@ -118,7 +126,8 @@ std::string CheckedCluster::CheckDelay() const {
   const bool all_wait = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
   const Duration lasts =
       std::max(cluster_.faults_over_at() - cluster_.begin() - milliseconds(scenario_.fault_at_ms), Duration::zero());
-  Duration unnoticed = all_wait ? lasts : fault == OneFault::kDrain ? Duration::zero() : std::min(lasts, kNoticedIn);
+  const Duration noticed_in = fault == OneFault::kHangRank ? kStallNoticedIn + kNoticedIn : kNoticedIn;
+  Duration unnoticed = all_wait ? lasts : fault == OneFault::kDrain ? Duration::zero() : std::min(lasts, noticed_in);
   if (milliseconds(scenario_.fault_at_ms) < kGreetedIn) unnoticed = std::max(unnoticed, kGreetingEndsIn);
   Duration most = unnoticed + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
   if (fault == OneFault::kFlip) most += Takes(scenario_.WorkSeconds());  // the others have its part for good

@@ -20,6 +20,7 @@ class CheckedCluster {
  private:
   std::string CheckClients() const;
   std::string CheckOneFault() const;
+  int Stalls() const;
   std::string CheckLinks() const;
   std::string CheckDelay() const;
   std::string CheckChanges();

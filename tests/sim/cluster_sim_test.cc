@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <string>
 
 #include "common/check.h"
 #include "common/log.h"
@@ -176,6 +178,54 @@ TEST(ClusterSim, NoSeedOfRanksBreaksAPromise) { CheckRanks(kSeedsOfRanks, "CLUST
 
 TEST(ClusterSim, NoSeedOfRanksThatChangeTheirRolesBreaksAPromise) {
   CheckRanks(kSeedsOfRanksThatChange, "CLUSTER_SIM_RANK_CHANGE_SEEDS", true);
+}
+
+/// One rank of a worker dies or stands still, and nothing else happens: no client sees it, and nothing stays held.
+TEST(ClusterSim, NoSeedOfOneRankBreaksAPromise) {
+  SetLogLevel("error");
+  std::map<std::string, int> befell;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_ONE_RANK_SEEDS", 200);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfOneRank + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfOneRank + seed
+                           << " cluster_sim_test";
+    const char* moment = checked.cluster().rank_moment();
+    ++befell[StrCat(scenario.one_fault == OneFault::kLoseRank ? "killed" : "stopped",
+                    scenario.rank_prefills ? ", prefill, " : ", decode, ", moment == nullptr ? "never" : moment)];
+  }
+  for (const char* fault : {"killed", "stopped"}) {
+    for (const char* where :
+         {"prefill, before", "prefill, during", "decode, before", "decode, during", "decode, after"}) {
+      const std::string key = StrCat(fault, ", ", where);
+      std::cout << key << " its KV travelled: " << befell[key] << " seeds\n";
+      EXPECT_GT(befell[key], 0) << "else little was seen";
+    }
+  }
+}
+
+/// Workers of several ranks change their roles and their releases, two of which share no KV protocol.
+TEST(ClusterSim, NoSeedOfRankUpgradesBreaksAPromise) {
+  SetLogLevel("error");
+  int64_t deaths = 0, flips = 0, prefills = 0, canaries = 0, completed = 0, asked = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_RANK_UPGRADE_SEEDS", 100);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfRankUpgrades + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfRankUpgrades + seed
+                           << " cluster_sim_test";
+    const WireCounters wires = checked.cluster().wires();
+    deaths += checked.cluster().deaths(), flips += checked.cluster().flips_done();
+    prefills += wires.prefills, canaries += wires.canaries;
+    completed += checked.cluster().completed(), asked += scenario.requests;
+  }
+  std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << flips
+            << " changes of roles, " << prefills << " prefill legs, " << canaries << " canaries answered\n";
+  for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
 }
 
 /// Answers come to where no token is allowed, at their first token or later, and all else happens.
