@@ -129,6 +129,9 @@ struct WorkerConfig {
   absl::Status Validate() const;
 };
 
+/// No time among the fields is longer, ms.
+inline constexpr double kLongestWaitMs = 24 * 3600 * 1000;
+
 /// What --worker-id may be: it stands in log lines, labels and listings.
 FieldRule WorkerIdRule();
 /// What --device may be.
@@ -210,7 +213,8 @@ void VisitRankFields(WorkerConfig& c, Visitor& field) {
   field("distributed-executor-backend", c.distributed_executor_backend, "", "what ranks are",
         OneOf({{"threads", "of the worker"}, {"mp", "processes that it starts"}}));
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
-        "a rank process that does not answer for so long within a step is lost, and the worker ends", AtLeast(1000));
+        "a rank process that does not answer for so long within a step is lost, and the worker ends",
+        Range(1000, kLongestWaitMs));
   field("one-shot-sum-bytes", c.one_shot_sum_bytes, "bytes",
         "sums over GPUs of up to so many go over the GPUs' own links in one round, where all reach each other's memory "
         "(one machine, CUDA IPC); larger ones, and all with 0, by NCCL: the same bits",
@@ -255,14 +259,14 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
         "of these longer than long-prefill-token-threshold; shorter ones pass others that wait; 0 = no such bound",
         AtLeast(0));
   field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap by time",
-        AtLeast(0));
+        Range(0, kLongestWaitMs));
   field("max-stall-ms", c.max_stall_ms, "ms",
         "a step in which streams wait for a prefill: no longer, or than twice their tokens alone; 0 = max-step-ms",
-        AtLeast(0));
+        Range(0, kLongestWaitMs));
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait",
         AtLeast(1));
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused",
-        AtLeast(1));
+        Range(1, int64_t{1} << 50));
   field("threads", c.threads, "threads",
         "compute threads of the worker, shared by its ranks; 0 = cores / local workers", Range(0, 1024));
 }
@@ -301,8 +305,9 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   VisitEngineFields(c, field);
   VisitHandoffFields(c, field);
   field("router-timeout-ms", c.router_timeout_ms, "ms",
-        "a router silent this long is gone: its sequences are cancelled", AtLeast(1000));
-  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests", AtLeast(0));
+        "a router silent this long is gone: its sequences are cancelled", Range(1000, kLongestWaitMs));
+  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests",
+        Range(0, kLongestWaitMs));
   field("log-level", c.log_level, "", "the least that is written", LogLevelRule());
   field("log-format", c.log_format, "", "of a log line", LogFormatRule());
 }

@@ -25,7 +25,7 @@ const Edges<int32_t> kIntegers = {
     {"tensor-parallel-size", &WorkerConfig::tensor_parallel_size, {1, 256}, {-1, 0, 3, 512}},
     {"pipeline-parallel-size", &WorkerConfig::pipeline_parallel_size, {1, 3, 256}, {0, 257}},
     {"reduction-width", &WorkerConfig::reduction_width, {1, 256}, {-1, 0, 3, 512}},
-    {"rank-timeout-ms", &WorkerConfig::rank_timeout_ms, {1000}, {999, -1}},
+    {"rank-timeout-ms", &WorkerConfig::rank_timeout_ms, {1000, 86400000}, {999, -1, 86400001}},
     {"local-workers", &WorkerConfig::local_workers, {1}, {0}},
     {"block-size", &WorkerConfig::block_size, {16, 1024}, {-16, 0, 8, 24, 1040}},
     {"max-num-seqs", &WorkerConfig::max_num_seqs, {1, 65536}, {0, 65537}},
@@ -37,19 +37,20 @@ const Edges<int32_t> kIntegers = {
     {"threads", &WorkerConfig::threads, {0, 1024}, {-1, 1025}},
     {"landing-port", &WorkerConfig::landing_port, {0, 65535}, {-1, 65536}},
     {"landing-slots", &WorkerConfig::landing_slots, {2, 4096}, {1, 4097}},
-    {"router-timeout-ms", &WorkerConfig::router_timeout_ms, {1000}, {999, -1}},
+    {"router-timeout-ms", &WorkerConfig::router_timeout_ms, {1000, 86400000}, {999, -1, 86400001}},
+    {"shutdown-timeout-ms", &WorkerConfig::shutdown_timeout_ms, {0, 86400000}, {-1, 86400001}},
 };
 
 const Edges<int64_t> kLongIntegers = {
     {"max-model-len", &WorkerConfig::max_model_len, {0}, {-1}},
     {"kv-cache-memory", &WorkerConfig::kv_cache_memory, {0}, {-1}},
-    {"max-waiting-tokens", &WorkerConfig::max_waiting_tokens, {1}, {0}},
+    {"max-waiting-tokens", &WorkerConfig::max_waiting_tokens, {1, int64_t{1} << 50}, {0, (int64_t{1} << 50) + 1}},
     {"landing-slot-bytes", &WorkerConfig::landing_slot_bytes, {65536, 64 << 20}, {65535, (64 << 20) + 1}},
 };
 
 const Edges<double> kNumbers = {
-    {"max-step-ms", &WorkerConfig::max_step_ms, {0, 0.5}, {-0.1}},
-    {"max-stall-ms", &WorkerConfig::max_stall_ms, {0, 0.5}, {-0.1}},
+    {"max-step-ms", &WorkerConfig::max_step_ms, {0, 0.5, 86400000}, {-0.1, 86400001}},
+    {"max-stall-ms", &WorkerConfig::max_stall_ms, {0, 0.5, 86400000}, {-0.1, 86400001}},
     {"rope-theta", &WorkerConfig::rope_theta, {0, 1e6}, {-1}},
     {"test-kv-fault-rate", &WorkerConfig::test_kv_fault_rate, {0, 1}, {-0.1, 1.1}},
 };
@@ -88,7 +89,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 38u);
+  EXPECT_EQ(tested.size(), 39u);
 }
 
 TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {
