@@ -149,21 +149,24 @@ MaybeError WriteConversation(const simdjson::dom::object& body, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteTools(Element tools, JsonWriter& w) {
+MaybeError WriteTools(Element tools, JsonWriter& w, CompletionRequest& given) {
   simdjson::dom::array list;
   if (tools.get_array().get(list)) return json::WrongType("tools", "an array", tools);
   if (list.size() == 0) return std::nullopt;
+  given.renamed.emplace_back("].function.parameters", "].input_schema");
+  given.renamed.emplace_back("].function.", "].");
   w.Key("tools").BeginArray();
   for (Element tool : list) {
-    std::string_view type, name, description;
-    Element schema;
+    std::string_view type, name;
+    Element member;
     if (!tool["type"].get_string().get(type) && type != "custom")
       return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
     if (tool["name"].get_string().get(name)) return BadRequest("`tools`: every tool needs a `name`.", "tools");
     w.BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
-    if (!tool["description"].get_string().get(description)) w.Field("description", description);
-    if (!tool["input_schema"].get(schema)) w.Key("parameters").Raw(simdjson::minify(schema));
-    if (!tool["strict"].get(schema)) w.Key("strict").Raw(simdjson::minify(schema));
+    for (const auto& [theirs, ours] : {std::pair("description", "description"), std::pair("input_schema", "parameters"),
+                                       std::pair("strict", "strict")}) {
+      if (!tool[theirs].get(member) && !member.is_null()) w.Key(ours).Raw(simdjson::minify(member));
+    }
     w.EndObject().EndObject();
   }
   w.EndArray();
@@ -188,13 +191,19 @@ MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteThinking(Element thinking, JsonWriter& w) {
+MaybeError WriteThinking(Element thinking, JsonWriter& w, CompletionRequest& given) {
   std::string_view type;
-  int64_t budget = 0;
+  Element budget;
   if (thinking["type"].get_string().get(type)) return BadRequest("`thinking` needs a `type`.", "thinking");
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
+    return BadRequest(StrCat(R"(`thinking.type` must be "enabled", "disabled" or "adaptive", got ")", type, "\"."),
+                      "thinking.type");
+  }
   w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", type != "disabled").EndObject();
   if (type == "disabled") w.Field("include_reasoning", false);
-  if (!thinking["budget_tokens"].get_int64().get(budget)) w.Field("thinking_token_budget", budget);
+  if (thinking["budget_tokens"].get(budget) || budget.is_null()) return std::nullopt;
+  w.Key("thinking_token_budget").Raw(simdjson::minify(budget));
+  given.renamed.emplace_back("thinking_token_budget", "thinking.budget_tokens");
   return std::nullopt;
 }
 
@@ -227,11 +236,11 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
     w.Key("stop").Raw(simdjson::minify(value));
     unknown.renamed.emplace_back("stop", key);
   } else if (key == "tools") {
-    return WriteTools(value, w);
+    return WriteTools(value, w, unknown);
   } else if (key == "tool_choice") {
     return WriteToolChoice(value, w);
   } else if (key == "thinking") {
-    return WriteThinking(value, w);
+    return WriteThinking(value, w, unknown);
   } else if (key == "output_config") {
     return WriteOutputConfig(value, w, unknown);
   } else if (key == "output_format") {  // its older name

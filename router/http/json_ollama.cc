@@ -45,7 +45,7 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
       w.Key("repetition_penalty").Raw(text);
       given.renamed.emplace_back("repetition_penalty", key);
     } else if (key == "num_predict") {
-      if (value.get_int64().get(count) || count >= 0) w.Key("max_tokens").Raw(text);  // below 0: as many as fit
+      if (value.get_int64().get(count) || count > 0) w.Key("max_tokens").Raw(text);  // else as many as fit
       given.renamed.emplace_back("max_tokens", "num_predict");
     } else if (json::IsFieldOfAnyApi(key)) {
       w.Key(key).Raw(text);

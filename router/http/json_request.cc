@@ -176,6 +176,11 @@ MaybeError TakeUnknown(std::string_view key, const Document& document, Completio
 
 ApiError InTheirWords(ApiError error, const Renamed& renamed) {
   for (const auto& [ours, theirs] : renamed) {
+    if (ours.front() == ']') {  // a member of a list, named in messages alone
+      const size_t at = error.message.find(ours);
+      if (at != std::string::npos) error.message.replace(at, ours.size(), theirs);
+      continue;
+    }
     if (error.param != ours && !error.param.starts_with(ours + ".")) continue;
     const std::string quoted = StrCat("`", ours);
     if (error.message.starts_with(quoted)) error.message.replace(0, quoted.size(), StrCat("`", theirs));

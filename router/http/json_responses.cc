@@ -141,10 +141,11 @@ MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, Response
   return std::nullopt;
 }
 
-MaybeError WriteResponsesTools(Element tools, JsonWriter& w) {
+MaybeError WriteResponsesTools(Element tools, JsonWriter& w, CompletionRequest& given) {
   simdjson::dom::array list;
   if (tools.get_array().get(list)) return json::WrongType("tools", "an array", tools);
   if (list.size() == 0) return std::nullopt;
+  given.renamed.emplace_back("].function.", "].");
   w.Key("tools").BeginArray();
   for (Element tool : list) {
     std::string_view type;
@@ -231,7 +232,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   } else if (key == "store") {
     return json::Read(key, value, part.store);
   } else if (key == "tools") {
-    return WriteResponsesTools(value, w);
+    return WriteResponsesTools(value, w, given);
   } else if (key == "tool_choice") {
     return WriteResponsesToolChoice(value, w);
   } else if (key == "text") {

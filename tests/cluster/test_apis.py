@@ -192,6 +192,11 @@ class Responses(Apis, unittest.TestCase):
                 pieces = [data["logprobs"] for name, data in named_events(self.post("/v1/responses", body).body) if name == "response.output_text.delta"]
                 self.assertEqual([token for piece in pieces for token in piece], got)
             self.assertEqual(self.ask("Hi", max_output_tokens=12, **guided)["output"][-1]["content"][0]["logprobs"], [])
+        thinking = {"thinking_token_budget": 3, "chat_template_kwargs": {"opened": True}, "guided_regex": "[a-z]{3,9}", "max_output_tokens": 20}
+        behind = self.ask("Hi", top_logprobs=1, **thinking)
+        tokens, thoughts = behind["usage"]["output_tokens"], behind["usage"]["output_tokens_details"]["reasoning_tokens"]
+        self.assertGreater(thoughts, 2)
+        self.assertEqual(len(behind["output"][-1]["content"][0]["logprobs"]), tokens - thoughts, "those of thoughts have no place")
 
     def test_what_is_wrong_is_named(self):
         for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),

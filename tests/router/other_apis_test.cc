@@ -124,6 +124,15 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
   const std::tuple<Body, const char*, const char*, const char*> cases[] = {
       {messages, R"("stop_sequences":[3])", "stop_sequences", "`stop_sequences` must be"},
       {messages, R"("stop":[3])", "stop", "`stop` must be"},
+      {messages, R"("tools":[{"name":"f","input_schema":3}])", "tools",
+       "`tools[0].input_schema` must be a JSON Schema"},
+      {messages, R"("tools":[{"name":"f","description":3}])", "tools", "`tools[0].description` must be a string"},
+      {messages, R"("tools":[{"name":"f g"}])", "tools", "`tools[0].name` must be"},
+      {responses, R"("tools":[{"type":"function","name":"f","parameters":3}])", "tools",
+       "`tools[0].parameters` must be a JSON Schema"},
+      {messages, R"("thinking":{"type":"on"})", "thinking.type", "`thinking.type` must be"},
+      {messages, R"("thinking":{"type":"enabled","budget_tokens":"x"})", "thinking.budget_tokens",
+       "`thinking.budget_tokens` must be an integer"},
       {responses, R"("max_output_tokens":"x")", "max_output_tokens", "`max_output_tokens` must be an integer"},
       {responses, R"("text":[])", "text", "`text` must be an object"},
       {responses, R"("text":{"format":"json"})", "text.format", "`text.format` must be an object"},
@@ -142,6 +151,8 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
     EXPECT_EQ(error.param, param) << fields;
     EXPECT_THAT(error.message, HasSubstr(message)) << fields;
   }
+  for (const char* unbounded : {R"("num_predict":0)", R"("num_predict":-1)"})
+    EXPECT_FALSE(ReadBody(options, unbounded).input.sampling.max_tokens) << unbounded;
   const CompletionRequest r = ReadBody(responses, R"("max_output_tokens":0)");  // its range is a matter for later
   const ApiError later = InTheirWords(BadRequest("`max_tokens` must be at least 1.", "max_tokens"), r.renamed);
   EXPECT_EQ(later.param, "max_output_tokens");
