@@ -17,6 +17,7 @@ constexpr auto kLongEnough = std::chrono::milliseconds(150);  ///< slow networks
 constexpr auto kAskAgain = std::chrono::milliseconds(500);
 constexpr auto kSilence = std::chrono::seconds(5);
 constexpr auto kHoldAtMost = std::chrono::seconds(2);  ///< a silent holder, while others wait
+constexpr auto kHoldInAll = std::chrono::seconds(4);   ///< any holder, while others wait: for less than kSilence
 
 uint64_t Word(uint64_t seed, uint64_t i) {
   uint64_t x = (seed + i) * 0x9e3779b97f4a7c15ull;
@@ -48,8 +49,8 @@ void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, Ti
   const bool too_slow = message.step == Step::kFull && peer != holder_;  // it lost its grant, and is tested anew
   if (message.step == Step::kAsk || too_slow) {
     if (peer != holder_) Wait(peer);
-    const bool stalled = holder_ != 0 && peer != holder_ && now - heard_ > kHoldAtMost;
-    if (holder_ == 0 || stalled) return Grant(now);
+    const bool too_long = now - heard_ > kHoldAtMost || now - granted_ > kHoldInAll;
+    if (holder_ == 0 || (peer != holder_ && too_long)) return Grant(now);
     if (peer == holder_)
       send_(peer, {.step = Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
     return;
@@ -81,7 +82,7 @@ void SelfTestSlot::Wait(PeerNumber peer) {
 /// silent, of whom each would hold it for a while. Late messages of the last holder name an earlier turn.
 void SelfTestSlot::Grant(TimePoint now) {
   ++turn_;
-  heard_ = now;
+  granted_ = heard_ = now;
   holder_ = 0;
   if (waiting_.empty()) return;
   auto next = std::ranges::find(waiting_, true, &Waiting::asked_again);

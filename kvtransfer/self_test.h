@@ -8,7 +8,8 @@
 //                                           ◄─  Seen{turn, ok}: the slot is granted anew at the next turn
 //   Over{GB/s, path}                        ─►  the slot goes to the next that waits
 //
-// A holder that is silent for long loses the slot to the next asker; its next Full counts as an Ask.
+// A holder that is silent for long, or that still tests after a time that is long for any path, loses the slot to the
+// next asker; its next Full counts as an Ask.
 //
 // Both halves live on the transfer thread and know neither clock nor codec: time and the way out are arguments.
 #pragma once
@@ -70,7 +71,7 @@ class SelfTestSlot {
   const SendSelfTest send_;
   PeerNumber holder_ = 0;  ///< 0: free
   uint32_t turn_ = 0;
-  TimePoint heard_{};  ///< of the holder
+  TimePoint granted_{}, heard_{};  ///< to the holder, and of it
   std::deque<Waiting> waiting_;
 };
 

@@ -238,6 +238,22 @@ TEST(SelfTestSlot, HundredsThatAskOnceAndFallSilentKeepNobodyOutForLong) {
   EXPECT_LE(s.now - came, std::chrono::seconds(3)) << "it gives up when it hears nothing for 5 s";
 }
 
+TEST(SelfTestSlot, WhoTestsWithoutEndKeepsNobodyOutForLong) {
+  constexpr PeerNumber kEndless = 1, kHonest = 2;
+  Slot s;
+  s.slot.OnMessage(kEndless, {.step = Step::kAsk}, s.now);
+  const TimePoint came = s.now;
+  while (s.sent.back().first != kHonest && s.now < came + std::chrono::minutes(1)) {
+    s.now += std::chrono::milliseconds(500);
+    s.slot.OnMessage(kEndless, {.step = Step::kFull, .slot = s.sent.back().second.slot, .bytes = 8}, s.now);
+    s.slot.OnMessage(kHonest, {.step = Step::kAsk}, s.now);  // as SelfTest does
+  }
+  EXPECT_LT(s.now - came, std::chrono::seconds(5)) << "it gives up when it hears nothing for so long";
+  s.slot.OnMessage(kEndless, {.step = Step::kFull, .slot = s.sent[0].second.slot, .bytes = 8}, s.now);
+  s.slot.OnMessage(kHonest, {.step = Step::kOver, .ok = true}, s.now);
+  EXPECT_EQ(s.sent.back().first, kEndless) << "slow, perhaps: it is tested anew";
+}
+
 TEST(SelfTestSlot, MoreBytesThanTheSlotHasAreNotRight) {
   Slot s;
   s.slot.OnMessage(1, {.step = Step::kAsk}, s.now);
