@@ -85,7 +85,8 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
         "in place of --base-url: several servers, in turn, side by side; or layouts of clusters that are started here: "
         "both,pd or 2:1");
   field("serve-args", c.serve_args, "flags", "of baton serve, for the clusters that --compare starts");
-  field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s", "how long to wait until the server answers a request", Range(0, 86400));
+  field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s",
+        "how long to wait until the server answers a request", Range(0, 86400));
 }
 
 template <class Visitor>
