@@ -61,18 +61,10 @@ struct WideStage<kDim, false> {};
 /// Tokens from a multiple of so many on lie in one block, whatever its size.
 constexpr int kRunTokens = 16;
 /// A warp alone copies run by run; four warps, whose turns hide the table's reads, chunk by chunk: the code is smaller
-/// (a prompt of 8,192 tokens on an H100 took 4 % longer run by run, 16,384 tokens behind 8 decodes 7 % less).
+/// (a prompt of 8,192 tokens on an H100 took 4 % longer run by run, 16,384 tokens behind 8 decodes 7 % less). sm_100's
+/// code has no registers left for runs.
 template <int kThreads>
-constexpr bool kCopiesByRun = kThreads == 32;
-
-/// Copies one 16-byte chunk of a row of k and of v; zeroes where it is not valid.
-template <typename Kv, int kDim>
-PX_DEVICE void CopyKvChunk(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, int row, int chunk, int64_t at,
-                           bool valid) {
-  using Layout = StageLayout<Kv, kDim>;
-  px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + (valid ? at : 0), valid);
-  px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + (valid ? at : 0), valid);
-}
+constexpr bool kCopiesByRun = PX_SM100_OR(false, kThreads == 32);
 
 /// FetchKv for a warp: the table is read once for a run, for all runs before the copies that wait for it.
 template <typename Kv, int kDim>
@@ -95,8 +87,10 @@ PX_DEVICE void FetchKvByRun(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, con
       PX_UNROLL_BY(kDim > 128 ? 1 : 4)
       for (int i = px::Lane(); i < kRunTokens * Layout::kChunks; i += 32) {
         const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, to = (done + r) * kRunTokens + row;
-        CopyKvChunk(stage, kv, to, chunk, from[r] + row * kv.kv_heads * kDim + chunk * Layout::kChunk,
-                    first + to < length);
+        const bool valid = first + to < length;
+        const int64_t at = valid ? from[r] + row * kv.kv_heads * kDim + chunk * Layout::kChunk : 0;
+        px::CpAsync16(stage.k + Layout::Offset(to, chunk), kv.k + at, valid);
+        px::CpAsync16(stage.v + Layout::Offset(to, chunk), kv.v + at, valid);
       }
     }
   }
@@ -116,10 +110,12 @@ PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const in
       const bool valid = token < length;
       const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
       const int in_block = token - entry * kv.block_size.tokens;
-      CopyKvChunk(stage, kv, row, chunk,
-                  block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
-                      chunk * Layout::kChunk,
-                  valid);
+      const int64_t at = valid
+                             ? block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
+                                   chunk * Layout::kChunk
+                             : 0;
+      px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + at, valid);
+      px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + at, valid);
     }
   }
 }
