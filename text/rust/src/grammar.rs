@@ -264,11 +264,9 @@ fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) ->
         (JSON_SCHEMA, Some(whole)) => {
             let says = |part| says(TopLevelGrammar::from_json_schema(part)).map(|e| e.trim().to_string());
             // Bounds are named as they stand in the schema, where that is as wrong as what the compiler was given.
-            let of_bounds = |e: &str| e.contains("imum") || e.contains("atisfiable");
-            let as_written = |part: &Value| says(part.clone()).filter(|e| of_bounds(e));
-            let own = if of_bounds(error) { as_written(whole) } else { None };
+            let own = if error.contains("imum") || error.contains("atisfiable") { says(whole.clone()) } else { None };
             let (path, error) = match &own {
-                Some(own) => schema::narrow(whole, own, as_written),
+                Some(own) => schema::narrow(whole, own, |part| says(part.clone())),
                 None => schema::narrow(whole, error, |part| says(schema::prepare(part.clone()).ok()?)),
             };
             format!("the schema's {path}: {error}")

@@ -200,11 +200,7 @@ const MAILBOX: &str = concat!(
 const BASE64: &str = "^(?:[0-9A-Za-z+/]{4})*(?:[0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?$";
 macro_rules! uuid {
     ($version:literal) => {
-        concat!(
-            "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-",
-            $version,
-            "[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
-        )
+        concat!("^[0-9a-f]{8}-[0-9a-f]{4}-", $version, "[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
     };
 }
 /// Formats in other words than the compiler's, which let through more: names without a bound (a host's has 253 characters
@@ -228,8 +224,7 @@ const WORDED: [(&str, &[&str]); 16] = [
     ("date", &[DATE]),
     ("date-time", &[DATE_TIME]),
 ];
-/// Those that their words hold narrower than they need be.
-const NARROWED: [&str; 2] = ["hostname", "email"];
+const CALENDAR: [&str; 3] = ["time", "date", "date-time"];
 
 /// Calls `see` with every schema in `value`, inner ones first.
 pub fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>)) {
@@ -277,8 +272,8 @@ fn mend(members: &mut Map<String, Value>) {
     }
     let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
     let worded = WORDED.iter().find(|(name, _)| *name == format).map(|(_, patterns)| *patterns);
-    // A name that is given is left as it is.
-    let is_given = NARROWED.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
+    // Names are held narrower than they need be: one that is given is left as it is.
+    let is_given = !CALENDAR.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
     let Some(patterns) = worded.filter(|_| !is_given) else { return };
     members.shift_remove("format");
     for pattern in patterns {
