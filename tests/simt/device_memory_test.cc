@@ -181,7 +181,7 @@ TEST(Capture, IsSpoiledByWaitingForItsStream) {
         if (stream.Synchronize().empty()) std::_Exit(0);  // no death: the test fails
         stream.EndCapture();
       },
-      "waited for while it captured");
+      "waited for, while it captured");
 }
 
 }  // namespace
