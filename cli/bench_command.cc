@@ -97,15 +97,8 @@ absl::Status WaitUntil(const std::string& start_at) {
   return absl::OkStatus();
 }
 
-// Whether a server that is starting answers so: a router has its models before it has workers.
-bool IsNotReady(const load::Outcome& outcome) {
-  constexpr int kServiceUnavailable = 503;
-  if (outcome.failure == load::Failure::kConnect) return true;
-  return outcome.failure == load::Failure::kRefused &&
-         (outcome.http_status == kServiceUnavailable || outcome.error.starts_with("UNAVAILABLE"));
-}
-
-// Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over.
+// Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over: a
+// router has its models before it has workers.
 absl::Status AwaitReady(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const BenchOptions& o) {
   if (o.ready_check_timeout_sec == 0 || prompts.empty()) return absl::OkStatus();
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
@@ -113,7 +106,7 @@ absl::Status AwaitReady(const BenchTarget& target, const std::vector<load::Promp
   for (;;) {
     const load::Run once{target.asker, first, {Duration{}}, 1, o.request_id_prefix + "ready-"};
     const load::Outcome outcome = load::Execute(once, SteadyClock()).outcomes.front();
-    if (!IsNotReady(outcome)) return absl::OkStatus();
+    if (outcome.failure != load::Failure::kConnect && !outcome.unavailable) return absl::OkStatus();
     if (std::chrono::steady_clock::now() >= until)
       return absl::UnavailableError(
           StrCat("not ready within --ready-check-timeout-sec ", o.ready_check_timeout_sec, ": ", outcome.error));

@@ -123,6 +123,7 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
   void OnDone(const grpc::Status& status) override {
     outcome_.end = target_.clock.Now() - start_;
     if (!status.ok()) {
+      outcome_.unavailable = status.error_code() == grpc::StatusCode::UNAVAILABLE;
       load::Fail(outcome_, KindOf(status),
                  StrCat("gRPC ", static_cast<int>(status.error_code()), ": ",
                         Printable(tls::ExplainGrpc(status.error_message(), target_.tls != nullptr), 300)));

@@ -56,6 +56,7 @@ class Body {
   /// The body has ended as HTTP wants it to.
   void End() {
     if (outcome_.http_status != 200) {
+      outcome_.unavailable = outcome_.http_status == 503;
       Fail(outcome_, Failure::kRefused, StrCat("HTTP ", outcome_.http_status, ": ", Reason()));
     } else if (!stream_) {
       Fail(outcome_, Failure::kMalformed, StrCat("not an event stream: ", Printable(other_, 200)));

@@ -55,7 +55,8 @@ struct Outcome {
   std::vector<Duration> arrivals;  ///< of the chunks with text; several may have come in one read
   Answer answer;
   Failure failure = Failure::kNone;
-  int http_status = 0;  ///< 0: none came, or gRPC has none
+  int http_status = 0;       ///< 0: none came, or gRPC has none
+  bool unavailable = false;  ///< refused for now: HTTP 503, gRPC's UNAVAILABLE
   std::string error;
 
   /// How late this client was, which noticed that it was due and sent it.

@@ -136,6 +136,13 @@ class Bench(unittest.TestCase):
         StartingServer.refuses = 10**9
         self.assertIn("not ready within --ready-check-timeout-sec 1: HTTP 503: \"No worker is ready yet\"",
                       self.bench(*ask, "--ready-check-timeout-sec", 1, code=6))
+        # Over gRPC: a router that has no worker yet.
+        alone = subprocess.Popen([BATON, "router", "--model", TINY, "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--worker", "127.0.0.1:9"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(lambda: (alone.kill(), alone.wait(), alone.stdout.close()))
+        grpc = next(re.search(r"gRPC at (\S+)", line) for line in alone.stdout if "gRPC at" in line).group(1)
+        self.assertRegex(self.bench("--backend", "baton-grpc", "--base-url", f"grpc://{grpc}", *SMALL, "--num-prompts", 2, "--ready-check-timeout-sec",
+                                    1, code=6), "not ready within --ready-check-timeout-sec 1: gRPC 14: ")
 
     def test_layouts_are_clusters_that_are_measured_side_by_side(self):
         small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]
