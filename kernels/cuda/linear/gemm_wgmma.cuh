@@ -6,9 +6,9 @@
 // tensors are the padding. K in ascending k16 steps into one accumulator, no split-K: a row's bits do not depend on M,
 // and are those of gemm.cuh, under the emulator and on an H100 (2026-11-27: random shapes, sums of up to 14,336
 // products). CudaOps asks the device at the start (host/wgmma_bits.h); one that adds in another order takes this form
-// only when it was not asked to be deterministic. Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790 TFLOP/s). 4096 × 28,672 ×
-// 4096: 1.22 ms. Per step of 64 a 128 × 256 tile reads 48 KiB for 2.1 M products: 48 bytes a clock of the SM at wgmma's
-// full rate, which L2 gives because neighbouring blocks share w's tile.
+// only when it was not asked to be deterministic. Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790
+// TFLOP/s). 4096 × 28,672 × 4096: 1.22 ms. Per step of 64 a 128 × 256 tile reads 48 KiB for 2.1 M products: 48 bytes a
+// clock of the SM at wgmma's full rate, which L2 gives because neighbouring blocks share w's tile.
 #pragma once
 
 #include "kernels/cuda/linear/gemm.cuh"
@@ -41,12 +41,33 @@ struct WgmmaParams {
 
 #if PX_HAS_WGMMA
 
-template <int kCols>
-PX_DEVICE void Wgmma(float (&d)[kCols / 2], uint64_t x, uint64_t w, bool accumulate) {
-  if constexpr (kCols == 256)
-    px::WgmmaM64N256K16(d, x, w, accumulate);
+/// Descriptors of a stage: of 64 rows, and of the columns.
+struct WgmmaOperands {
+  uint64_t a, b;
+};
+/// d[64 × kColumns] (+)= a · bᵀ over 16 columns of K.
+template <int kColumns>
+PX_DEVICE void Wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, bool accumulate) {
+  if constexpr (kColumns == 256)
+    px::WgmmaM64N256K16(d, a, b, accumulate);
+  else if constexpr (kColumns == 128)
+    px::WgmmaM64N128K16(d, a, b, accumulate);
+  else if constexpr (kColumns == 64)
+    px::WgmmaM64N64K16(d, a, b, accumulate);
+  else if constexpr (kColumns == 32)
+    px::WgmmaM64N32K16(d, a, b, accumulate);
   else
-    px::WgmmaM64N128K16(d, x, w, accumulate);
+    px::WgmmaM64N16K16(d, a, b, accumulate);
+}
+
+/// Before anybody waits: `full` is TMA's, `empty` that of `warps` consumers. One thread; the caller's barrier follows.
+template <int kStages>
+PX_DEVICE void InitStages(uint64_t (&full)[kStages], uint64_t (&empty)[kStages], int warps) {
+  for (int s = 0; s < kStages; ++s) {
+    px::MbarrierInit(&full[s], 1);
+    px::MbarrierInit(&empty[s], warps);
+  }
+  px::MbarrierFenceInit();
 }
 
 /// One thread: stage after stage, as they become empty.
@@ -62,19 +83,21 @@ PX_DEVICE void FeedStages(WgmmaShared<Tile>& smem, const WgmmaParams<Out>& p, in
   }
 }
 
-/// One warpgroup: its 64 rows of the tile.
-template <typename Tile>
-PX_DEVICE void MultiplyStages(WgmmaShared<Tile>& smem, float (&d)[Tile::kCols / 2], int steps, int group) {
+/// One warpgroup: stage after stage as they come, one group of wgmma in flight. operands(s): the descriptors of stage
+/// s's 64 rows and of its kColumns columns.
+template <int kColumns, int kStages, typename Operands>
+PX_DEVICE void MultiplyStages(uint64_t (&full)[kStages], uint64_t (&empty)[kStages], float (&d)[kColumns / 2],
+                              int steps, Operands&& operands) {
   for (int i = 0; i < steps; ++i) {
-    const int s = i % Tile::kStages;
-    px::MbarrierWait(&smem.full[s], i / Tile::kStages & 1);
+    const int s = i % kStages;
+    px::MbarrierWait(&full[s], i / kStages & 1);
     px::WgmmaFence();
-    const uint64_t x = px::WgmmaDescriptor(smem.x[s] + group * 64 * kGemmStepK), w = px::WgmmaDescriptor(smem.w[s]);
+    const auto [a, b] = operands(s);
     PX_UNROLL
-    for (int kk = 0; kk < kGemmStepK / 16; ++kk) Wgmma<Tile::kCols>(d, x + kk * 2, w + kk * 2, (i | kk) != 0);
+    for (int kk = 0; kk < kGemmStepK / 16; ++kk) Wgmma<kColumns>(d, a + kk * 2, b + kk * 2, (i | kk) != 0);
     px::WgmmaCommit();
     px::WgmmaWait<1>();  // step i - 1 is done
-    if (i > 0 && px::Lane() == 0) px::MbarrierArrive(&smem.empty[(i - 1) % Tile::kStages]);
+    if (i > 0 && px::Lane() == 0) px::MbarrierArrive(&empty[(i - 1) % kStages]);
   }
   px::WgmmaWait<0>();
   px::WgmmaResult(d);
@@ -89,13 +112,7 @@ PX_KERNEL void PX_BOUNDS(kWgmmaThreads) WgmmaGemmKernel(const PX_GRID_CONST Wgmm
   PX_SHARED(Shared, smem);
   const int t = px::ThreadX(), group = t / 128, steps = (p.gemm.k + kGemmStepK - 1) / kGemmStepK;
   const int row0 = px::BlockX() * Tile::kRows, col0 = px::BlockY() * Tile::kCols;
-  if (t == 0) {
-    for (int s = 0; s < Tile::kStages; ++s) {
-      px::MbarrierInit(&smem.full[s], 1);
-      px::MbarrierInit(&smem.empty[s], kWgmmaConsumers * 4);
-    }
-    px::MbarrierFenceInit();
-  }
+  if (t == 0) InitStages(smem.full, smem.empty, kWgmmaConsumers * 4);
   px::SyncThreads();
   if (group == kWgmmaConsumers) {
     px::RegisterDecrease<40>();
@@ -108,7 +125,9 @@ PX_KERNEL void PX_BOUNDS(kWgmmaThreads) WgmmaGemmKernel(const PX_GRID_CONST Wgmm
   }
   px::RegisterIncrease<232>();
   float d[Tile::kCols / 2];
-  MultiplyStages(smem, d, steps, group);
+  MultiplyStages<Tile::kCols>(smem.full, smem.empty, d, steps, [&](int s) {
+    return WgmmaOperands{px::WgmmaDescriptor(smem.x[s] + group * 64 * kGemmStepK), px::WgmmaDescriptor(smem.w[s])};
+  });
   px::GridDependencyRelease();
   px::GridDependencyWait();  // for what `adds` reads
   const int row = row0 + t / 32 * 16 + px::Lane() / 4, col = col0 + px::Lane() % 4 * 2;

@@ -34,18 +34,6 @@ static_assert(sizeof(NarrowShared<NarrowTile<128, kDeepShared>>) <= 227 * 1024);
 
 #if PX_HAS_WGMMA
 
-template <int kRows>
-PX_DEVICE void NarrowWgmma(float (&d)[kRows / 2], uint64_t w, uint64_t x, bool accumulate) {
-  if constexpr (kRows == 128)
-    px::WgmmaM64N128K16(d, w, x, accumulate);
-  else if constexpr (kRows == 64)
-    px::WgmmaM64N64K16(d, w, x, accumulate);
-  else if constexpr (kRows == 32)
-    px::WgmmaM64N32K16(d, w, x, accumulate);
-  else
-    px::WgmmaM64N16K16(d, w, x, accumulate);
-}
-
 /// One thread: stage after stage, as they become empty. Weights are nobody's output: the first ones before the wait.
 template <typename Tile, typename Out>
 PX_DEVICE void FeedNarrowStages(NarrowShared<Tile>& smem, const WgmmaParams<Out>& p, int steps, int row0, int col0) {
@@ -65,24 +53,6 @@ PX_DEVICE void FeedNarrowStages(NarrowShared<Tile>& smem, const WgmmaParams<Out>
     load_w(i, s);
     load_x(i, s);
   }
-}
-
-/// The warpgroup: all of the tile.
-template <typename Tile>
-PX_DEVICE void MultiplyNarrowStages(NarrowShared<Tile>& smem, float (&d)[Tile::kRows / 2], int steps) {
-  for (int i = 0; i < steps; ++i) {
-    const int s = i % Tile::kStages;
-    px::MbarrierWait(&smem.full[s], i / Tile::kStages & 1);
-    px::WgmmaFence();
-    const uint64_t w = px::WgmmaDescriptor(smem.w[s]), x = px::WgmmaDescriptor(smem.x[s]);
-    PX_UNROLL
-    for (int kk = 0; kk < kGemmStepK / 16; ++kk) NarrowWgmma<Tile::kRows>(d, w + kk * 2, x + kk * 2, (i | kk) != 0);
-    px::WgmmaCommit();
-    px::WgmmaWait<1>();  // step i - 1 is done
-    if (i > 0 && px::Lane() == 0) px::MbarrierArrive(&smem.empty[(i - 1) % Tile::kStages]);
-  }
-  px::WgmmaWait<0>();
-  px::WgmmaResult(d);
 }
 
 #endif
@@ -105,13 +75,7 @@ PX_KERNEL void PX_BOUNDS(kNarrowThreads) NarrowGemmKernel(const PX_GRID_CONST Wg
   PX_SHARED(Shared, smem);
   const int t = px::ThreadX(), steps = (p.gemm.k + kGemmStepK - 1) / kGemmStepK;
   const int row0 = px::BlockY() * Tile::kRows, col0 = px::BlockX() * Tile::kCols;
-  if (t == 0) {
-    for (int s = 0; s < Tile::kStages; ++s) {
-      px::MbarrierInit(&smem.full[s], 1);
-      px::MbarrierInit(&smem.empty[s], 4);
-    }
-    px::MbarrierFenceInit();
-  }
+  if (t == 0) InitStages(smem.full, smem.empty, 4);
   px::SyncThreads();
   if (t >= 128) {
     if (t == 128) FeedNarrowStages(smem, p, steps, row0, col0);
@@ -119,7 +83,9 @@ PX_KERNEL void PX_BOUNDS(kNarrowThreads) NarrowGemmKernel(const PX_GRID_CONST Wg
     return;
   }
   float d[Tile::kRows / 2];
-  MultiplyNarrowStages(smem, d, steps);
+  MultiplyStages<Tile::kRows>(smem.full, smem.empty, d, steps, [&](int s) {
+    return WgmmaOperands{px::WgmmaDescriptor(smem.w[s]), px::WgmmaDescriptor(smem.x[s])};
+  });
   px::GridDependencyRelease();
   px::GridDependencyWait();  // for what `adds` reads
   const int col = col0 + t / 32 * 16 + px::Lane() / 4, row = row0 + px::Lane() % 4 * 2;
