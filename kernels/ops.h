@@ -350,19 +350,12 @@ class Ops {
   virtual void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) = 0;
   /// out = act(gate) · up, the two halves of one row.  gate_up [T, 2n] compute dtype, out [T, n] compute dtype.
   virtual void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) = 0;
-  // Fused forms, for steps of traits().fused_rows: a backend overrides them with one kernel of the same bits. `normed`
-  // [T, K] compute dtype and `gate_up` [T, 2n] compute dtype are scratch, whose contents are undefined afterwards.
-  /// out = RmsNorm(x) · Wᵀ + bias.  x [T, K] f32, norm [K] f32, out [T, N] compute dtype or f32.
-  virtual void NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
-                          const Tensor& normed, const Tensor& out) {
-    RmsNorm(x, norm, norm_offset, eps, normed);
-    Linear(normed, w, out);
-  }
-  /// out = act(gate) · up of RmsNorm(x) · Wᵀ + bias, W's rows gate then up.  x [T, K] f32, out [T, n] compute dtype.
-  virtual void NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
-                               Activation act, const Tensor& normed, const Tensor& gate_up, const Tensor& out) {
-    RmsNorm(x, norm, norm_offset, eps, normed);
-    Linear(normed, w, gate_up);
+  // Fused forms, for steps of traits().fused_rows: a backend overrides them with one kernel of the same bits.
+  /// out = act(gate) · up of x · Wᵀ + bias, W's rows gate then up.  x [T, K] and out [T, n] compute dtype; `gate_up`
+  /// [T, 2n] compute dtype is scratch.
+  virtual void GatedLinear(const Tensor& x, const PackedLinear& w, Activation act, const Tensor& gate_up,
+                           const Tensor& out) {
+    Linear(x, w, gate_up);
     GatedActivation(act, gate_up, out);
   }
   /// residual += x · Wᵀ + bias, the product in f32.  x [T, K] compute dtype, residual [T, N] f32 in place; `product`

@@ -172,10 +172,8 @@ absl::Status Decoder::Layers(const MicroBatch& part, std::span<const KvGroupView
   Tensor residual = rows_in;
   const IntRange layers = shape_.layers;
   const bool fused = Fuses(part.rows);
-  if (!fused) {
-    ops_.RmsNorm(residual, WeightsOf(layers.begin).input_norm, config_.norm_offset, config_.rms_eps,
-                 a_.normed.Rows(0, part.rows));
-  }
+  ops_.RmsNorm(residual, WeightsOf(layers.begin).input_norm, config_.norm_offset, config_.rms_eps,
+               a_.normed.Rows(0, part.rows));
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (place_.ranks() == 1 && cancel.load(std::memory_order_relaxed)) {
       return absl::CancelledError(StrCat("cancelled before layer ", layer));
@@ -183,7 +181,7 @@ absl::Status Decoder::Layers(const MicroBatch& part, std::span<const KvGroupView
     const bool last = layer + 1 == config_.num_layers, only_kv = last && part.wanted.empty();
     const KvPlace place = places_[static_cast<size_t>(layer)];
     const auto group = static_cast<size_t>(place.group);
-    Attention(layer, part.groups[group], kv[group].layers[static_cast<size_t>(place.index)], residual, fused, only_kv);
+    Attention(layer, part.groups[group], kv[group].layers[static_cast<size_t>(place.index)], part.rows, only_kv);
     if (only_kv) return absl::OkStatus();
     Tensor attended = Flat(a_.attended, part.rows);
     if (last) {  // from here on only the wanted rows matter
@@ -195,15 +193,15 @@ absl::Status Decoder::Layers(const MicroBatch& part, std::span<const KvGroupView
       attended = rows;
       residual = kept;
     }
+    const float* next = last ? weights_.final_norm : layer + 1 < layers.end ? WeightsOf(layer + 1).input_norm : nullptr;
     if (fused) {
-      FusedAfterAttention(layer, last ? weights_.final_norm : nullptr, attended, residual);
+      FusedAfterAttention(layer, next, attended, residual);
       if (on_layer_kv) on_layer_kv(layer);
       continue;
     }
     BATON_RETURN_IF_ERROR(AfterAttention(layer, attended, residual));
     if (on_layer_kv) on_layer_kv(layer);  // every rank of the stage has been here
-    const float* next = layer + 1 < layers.end ? WeightsOf(layer + 1).input_norm : weights_.final_norm;
-    BATON_RETURN_IF_ERROR(Mlp(layer, last || layer + 1 < layers.end ? next : nullptr, residual));
+    BATON_RETURN_IF_ERROR(Mlp(layer, next, residual));
   }
   return absl::OkStatus();
 }
@@ -285,17 +283,13 @@ bool Decoder::Fuses(int64_t rows) const {
          w.post_attention_norm == nullptr && w.post_mlp_norm == nullptr;
 }
 
-void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv,
-                        const Tensor& residual, bool fused, bool only_kv) {
+void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
+                        bool only_kv) {
   const LayerWeights& w = WeightsOf(layer);
   const LayerConfig& shape = config_.layers[static_cast<size_t>(layer)];
   const int64_t dim = config_.head_dim, q_heads = shape_.q_heads.size(), kv_heads = shape_.kv_heads.size();
-  const int64_t tokens = residual.rows();
-  const Tensor qkv = a_.qkv.Rows(0, tokens), normed = a_.normed.Rows(0, tokens);
-  if (fused)
-    ops_.NormLinear(residual, w.input_norm, config_.norm_offset, config_.rms_eps, *w.qkv, normed, qkv);
-  else
-    ops_.Linear(normed, *w.qkv, qkv);
+  const Tensor qkv = a_.qkv.Rows(0, tokens);
+  ops_.Linear(a_.normed.Rows(0, tokens), *w.qkv, qkv);
   const Tensor q = Heads(qkv, 0, q_heads, dim);                            // [T, q_heads, head_dim]
   const Tensor k = Heads(qkv, q_heads * dim, kv_heads, dim);               // [T, kv_heads, head_dim]
   const Tensor v = Heads(qkv, (q_heads + kv_heads) * dim, kv_heads, dim);  // [T, kv_heads, head_dim]
@@ -331,8 +325,8 @@ void Decoder::FusedAfterAttention(int layer, const float* next, const Tensor& at
   const Tensor normed = a_.normed.Rows(0, rows), inner = a_.inner.Rows(0, rows),
                product = a_.projected[0].Rows(0, rows);
   ops_.LinearAdd(attended, *w.output[0], product, residual);
-  ops_.NormGatedLinear(residual, w.mlp_norm, config_.norm_offset, config_.rms_eps, *w.gate_up, config_.activation,
-                       normed, a_.gate_up.Rows(0, rows), inner);
+  ops_.RmsNorm(residual, w.mlp_norm, config_.norm_offset, config_.rms_eps, normed);
+  ops_.GatedLinear(normed, *w.gate_up, config_.activation, a_.gate_up.Rows(0, rows), inner);
   ops_.LinearAdd(inner, *w.down[0], product, residual);
   if (next != nullptr) ops_.RmsNorm(residual, next, config_.norm_offset, config_.rms_eps, normed);
 }

@@ -80,8 +80,8 @@ class Decoder : public Model {
   bool Fuses(int64_t rows) const;
   // normed (fused: residual) [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads ·
   // head_dim].
-  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv,
-                 const kernels::Tensor& residual, bool fused, bool only_kv);
+  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
+                 bool only_kv);
   // attended → residual, and its norm → normed. Both [rows, …].
   absl::Status AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
   // normed → residual, and its norm by `next` → normed.

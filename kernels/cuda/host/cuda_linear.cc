@@ -186,23 +186,20 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
   });
 }
 
-void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps,
-                              const PackedLinear& weight, Activation act, const Tensor& normed, const Tensor& gate_up,
-                              const Tensor& out) {
+void CudaOps::GatedLinear(const Tensor& x, const PackedLinear& weight, Activation act, const Tensor& gate_up,
+                          const Tensor& out) {
   const PackedWeight& w = Packed(weight);
   const bool halves_fit = w.format() == WeightFormat::kBf16 || out.cols() % cuda::kGemvCols == 0;
   // Beyond these rows wgmma and the gate by itself take less time.
   constexpr int kGatedGemvRows = 4;
   const bool takes_gemm = w.format() == WeightFormat::kBf16 && wgmma_ && x.rows() > kGatedGemvRows;
-  if (!FitsGemv(x, weight) || !halves_fit || takes_gemm)
-    return Ops::NormGatedLinear(x, norm, norm_offset, eps, weight, act, normed, gate_up, out);
-  BATON_CHECK(x.dtype == DType::kF32 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
+  if (!FitsGemv(x, weight) || !halves_fit || takes_gemm) return Ops::GatedLinear(x, weight, act, gate_up, out);
+  BATON_CHECK(x.dtype == DType::kBF16 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
                   x.cols() == w.in_features() && x.rows() == out.rows(),
               "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [",
               out.rows(), ", ", out.cols(), "]");
-  RmsNorm(x, norm, norm_offset, eps, normed);
   GemvParams p = GemvOf(w, out, GemvStore::kBf16);
-  ReadRows(p, normed);
+  ReadRows(p, x);
   p.gate = act == Activation::kSilu ? cuda::Gate::kSilu : cuda::Gate::kGeluTanh;
   RunGemv<true>(stream_, w.format(), p);
 }

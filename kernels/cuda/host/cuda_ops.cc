@@ -36,16 +36,13 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   traits_.work_bytes = static_cast<int64_t>(config.work_bytes);
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
-  wgmma_ = cuda::HasWgmma(device_.architecture) && (!deterministic_ || WgmmaKeepsBits());
-}
-
-bool CudaOps::WgmmaKeepsBits() {
 #if defined(__CUDACC__)
   constexpr int kProducts = 1024;
-  return cuda::WgmmaAddsAsMmaSync(stream_, kProducts);
+  const auto keeps_bits = [&] { return cuda::WgmmaAddsAsMmaSync(stream_, kProducts); };
 #else
-  return true;  // cuda_gemm_wgmma_test
+  const auto keeps_bits = [&] { return !config.wgmma_differs; };  // what asking says: cuda_gemm_wgmma_test
 #endif
+  wgmma_ = cuda::HasWgmma(device_.architecture) && (!deterministic_ || keeps_bits());
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {

@@ -21,7 +21,8 @@ struct CudaOpsConfig {
   /// head, one row's vocabulary and 128 outputs always fit.
   size_t work_bytes = size_t{kDeviceWorkBytes};
 #if !defined(__CUDACC__)
-  simt::Policy policy;  ///< of the emulator
+  simt::Policy policy;         ///< of the emulator
+  bool wgmma_differs = false;  ///< the emulated GPU is one whose wgmma adds in another order than mma.sync
 #endif
 };
 

@@ -83,8 +83,8 @@ class CudaOps final : public Ops {
                   const Tensor& out) override;
   void Add(const Tensor& x, const Tensor& residual) override;
   void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) override;
-  void NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
-                       Activation act, const Tensor& normed, const Tensor& gate_up, const Tensor& out) override;
+  void GatedLinear(const Tensor& x, const PackedLinear& w, Activation act, const Tensor& gate_up,
+                   const Tensor& out) override;
   void LinearAdd(const Tensor& x, const PackedLinear& w, const Tensor& product, const Tensor& residual) override;
   void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) override;
   void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) override;
@@ -117,7 +117,6 @@ class CudaOps final : public Ops {
     gpu::Graph graph;
     bool draws = false;
   };
-  bool WgmmaKeepsBits();
   template <typename In>
   void Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps, const Tensor& out);
   template <typename Kv>
