@@ -2,6 +2,8 @@
 ranks and blocks, preempted, and with a decode worker killed in the middle; no block stays behind; what cannot be is a 400 by name."""
 import os
 import random
+import re
+import signal
 import threading
 import unittest
 
@@ -53,9 +55,9 @@ def across_a_death(cluster, bodies, index, r):
 
 
 def shared_on_decode(cluster):
-    """Shared blocks of each decode worker."""
-    lines = cluster.get("/metrics").body.splitlines()
-    return [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("baton_kv_blocks_shared{") and 'role="decode"' in line]
+    """Shared blocks of each decode worker, by the number in its name."""
+    series = re.findall(r'^baton_kv_blocks_shared\{.*worker="decode-(\d+)".*\} (\S+)$', cluster.get("/metrics").body, re.M)
+    return {int(number): float(blocks) for number, blocks in series}
 
 
 def logprob_of(choice):
@@ -129,7 +131,7 @@ class Beams(unittest.TestCase):
                 wait_for_memory(c, args)
 
     def test_a_killed_decode_worker_changes_no_answer(self):
-        bodies = [{**b, "max_tokens": 1000, "ignore_eos": True} for b in self.bodies if b.get("prompt") == LONG and "seed" not in b]
+        bodies = [{**b, "max_tokens": 300, "ignore_eos": True} for b in self.bodies if b.get("prompt") == LONG and "seed" not in b]
         bodies += [{**b, "prompt": f"{i} {LONG}"} for i, b in enumerate(bodies)]
         with Cluster(args=WIDTH) as c:
             want = in_parallel([lambda b=b: answer(c, b) for b in bodies])
@@ -138,8 +140,10 @@ class Beams(unittest.TestCase):
             got = []
             asking = threading.Thread(target=lambda: got.extend(in_parallel([lambda b=b: answer(c, b) for b in bodies])))
             asking.start()
-            c.wait_until(lambda: min(shared_on_decode(c)) > 10, "searches are under way on both")
-            harm(c, "kill decode", random.Random(3))
+            # How the router divides them follows the speeds that it measured: one worker may have them all.
+            busy = []
+            c.wait_until(lambda: busy.extend(number for number, blocks in shared_on_decode(c).items() if blocks > 10) or busy, "searches are under way")
+            os.kill(c.workers("decode")[busy[0]], signal.SIGKILL)
             asking.join()
             self.assertEqual(got, want)
             self.assertGreater(c.metric("baton_retries_total"), 0)
