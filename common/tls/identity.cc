@@ -4,6 +4,7 @@
 #include <openssl/pem.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -34,6 +35,14 @@ std::vector<CertificatePtr> ReadCertificates(const std::string& pem) {
   while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) out.emplace_back(one);
   ERR_clear_error();
   return out;
+}
+
+// The system's bundle has well over a hundred, and all of them stand in no line of a log.
+std::string NamesOfSome(const std::vector<CertificatePtr>& all) {
+  constexpr size_t kMostNames = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(all.size(), kMostNames); ++i) text += (i == 0 ? "" : ", ") + SubjectOf(all[i].get());
+  return all.size() <= kMostNames ? text : StrCat(text, " and ", all.size() - kMostNames, " more");
 }
 
 absl::Status CheckTime(const X509* certificate, const std::string& path, int64_t now_s) {
@@ -124,8 +133,8 @@ absl::Status Identity::LoadAuthorities(int64_t now_s) {
       expired = std::move(status);
     }
     X509_STORE_add_cert(authorities_.get(), one.get());
-    authority_names_ += (authority_names_.empty() ? "" : ", ") + SubjectOf(one.get());
   }
+  authority_names_ = NamesOfSome(all);
   return valid > 0 ? absl::OkStatus() : expired;  // a bundle may hold an old one beside its successor
 }
 

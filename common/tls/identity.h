@@ -28,7 +28,7 @@ class Identity {
   const std::vector<CertificatePtr>& chain() const { return chain_; }  ///< without the leaf
   EVP_PKEY* key() const { return key_.get(); }
   X509_STORE* authorities() const { return authorities_.get(); }
-  const std::string& authority_names() const { return authority_names_; }  ///< "a", "b"
+  const std::string& authority_names() const { return authority_names_; }  ///< "a", "b" and 3 more
 
   /// Certificates, then the key; and the authorities: as gRPC reads them.
   const std::string& cert_and_key_pem() const { return cert_and_key_pem_; }

@@ -109,6 +109,16 @@ TEST_F(Tls, AWrongAuthorityIsRefusedOnEitherSideWithBothNames) {
   EXPECT_FALSE(asked.works());
 }
 
+TEST_F(Tls, OfABundleOfManyAuthoritiesARefusalNamesFour) {
+  const TlsFiles stranger = other_dir_.Make(other_, "stranger", {"baton-worker"});
+  std::string bundle;
+  for (int i = 0; i < 140; ++i) bundle += TestAuthority(StrCat("root ", i)).CertificatePem();
+  dir_.Write("system.crt", bundle);
+  Meeting meeting(Client({.ca = dir_.path("system.crt")}), Server(stranger, {.ask_client = false}));
+  EXPECT_THAT(meeting.client_status.ToString(),
+              HasSubstr("has \"root 0\", \"root 1\", \"root 2\", \"root 3\" and 136 more"));
+}
+
 TEST_F(Tls, AnAuthorityOfTheSameNameIsAnother) {
   const CertAndKey twin = TestAuthority("authority A");
   const TlsFiles worker = dir_.Make(authority_, "worker", {"baton-worker"});
