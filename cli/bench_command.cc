@@ -97,17 +97,16 @@ absl::Status WaitUntil(const std::string& start_at) {
   return absl::OkStatus();
 }
 
-// Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over: a
-// router has its models before it has workers.
+// Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over, of
+// which the search for its model has had a part: a router has its models before it has workers.
 absl::Status AwaitReady(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const BenchOptions& o) {
   if (o.ready_check_timeout_sec == 0 || prompts.empty()) return absl::OkStatus();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
   const std::vector<load::Prompt> first(prompts.begin(), prompts.begin() + 1);
   for (;;) {
     const load::Run once{target.asker, first, {Duration{}}, 1, o.request_id_prefix + "ready-"};
     const load::Outcome outcome = load::Execute(once, SteadyClock()).outcomes.front();
     if (outcome.failure != load::Failure::kConnect && !outcome.unavailable) return absl::OkStatus();
-    if (std::chrono::steady_clock::now() >= until)
+    if (std::chrono::steady_clock::now() >= target.ready_by)
       return absl::UnavailableError(
           StrCat("not ready within --ready-check-timeout-sec ", o.ready_check_timeout_sec, ": ", outcome.error));
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -22,10 +22,16 @@ namespace {
 
 using load::BenchOptions;
 
-// What `ask` says as soon as it is no failure, or after --ready-check-timeout-sec.
+using ReadyTime = std::chrono::steady_clock::time_point;
+
+// Of a server that is looked for from now on.
+ReadyTime ReadyBy(const BenchOptions& o) {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
+}
+
+// What `ask` says as soon as it is no failure, or at `until`.
 template <class Ask>
-absl::StatusOr<std::string> Patiently(const BenchOptions& o, const Ask& ask) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
+absl::StatusOr<std::string> Patiently(ReadyTime until, const Ask& ask) {
   for (;;) {
     absl::StatusOr<std::string> said = ask();
     if (!absl::IsUnavailable(said.status()) || std::chrono::steady_clock::now() >= until) return said;
@@ -67,13 +73,14 @@ absl::StatusOr<BenchTarget> GrpcTargetAt(const std::string& name, const std::str
   BATON_ASSIGN_OR_RETURN(const Headers headers, HeadersOf(o));
   BATON_ASSIGN_OR_RETURN(const auto grpc, BenchGrpc::Open(text, headers, o));
   std::string model = o.served_model_name.empty() ? o.model : o.served_model_name;
+  const ReadyTime ready_by = ReadyBy(o);
   if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, Patiently(o, [&] { return grpc->FindModel(); }));
+    BATON_ASSIGN_OR_RETURN(model, Patiently(ready_by, [&] { return grpc->FindModel(); }));
   }
   BATON_ASSIGN_OR_RETURN(const auto where, net::ParseHostPort(text.substr(text.find("//") + 2)));
   HttpUrl http{.host = where.host, .port = StrCat(where.port - 1), .tls = text.starts_with("grpcs://")};
   http.files = {o.tls_cert, o.tls_key, o.tls_ca};
-  return BenchTarget{name, std::move(http), model, grpc->Asker(model)};
+  return BenchTarget{name, std::move(http), model, grpc->Asker(model), ready_by};
 }
 
 absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
@@ -88,11 +95,13 @@ absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string&
   }
   BATON_ASSIGN_OR_RETURN(server.headers, HeadersOf(o));
   std::string model = o.model;
+  const ReadyTime ready_by = ReadyBy(o);
   if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, Patiently(o, [&] { return FindModel(url, o); }));
+    BATON_ASSIGN_OR_RETURN(model, Patiently(ready_by, [&] { return FindModel(url, o); }));
   }
   BATON_ASSIGN_OR_RETURN(load::RequestBody body, load::RequestBody::Make(o, model));
-  return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body))};
+  return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body)),
+                     ready_by};
 }
 
 using NamedTargets = std::vector<std::pair<std::string, std::string>>;

@@ -1,6 +1,7 @@
 // The servers that `baton bench` measures, one or several side by side, with what each is asked.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +19,12 @@ struct BenchTarget {
   HttpUrl url;       ///< of its HTTP API, also where it is asked over gRPC
   std::string model;
   load::MakeAsker asker;
-  std::shared_ptr<LocalCluster> cluster = nullptr;  ///< that was started for this run; null: the server was there
+  std::chrono::steady_clock::time_point ready_by{};  ///< --ready-check-timeout-sec after it was first looked for
+  std::shared_ptr<LocalCluster> cluster = nullptr;   ///< that was started for this run; null: the server was there
 };
 
-/// Waits for each server as long as --ready-check-timeout-sec says. Where --compare names layouts, starts their
-/// clusters. InvalidArgument names flag and text; Unavailable: a server is not there, or names no model.
+/// Waits for each server until its `ready_by`. Where --compare names layouts, starts their clusters. InvalidArgument
+/// names flag and text; Unavailable: a server is not there, or names no model.
 absl::StatusOr<std::vector<BenchTarget>> FindTargets(const load::BenchOptions& options);
 
 }  // namespace baton::cli

@@ -55,10 +55,17 @@ SMALL = asks(16)
 
 
 class StartingServer(http.server.BaseHTTPRequestHandler):
-    """An OpenAI server that refuses its first requests, as one whose workers load; `refuses` says how many are left."""
-    refuses = 3
+    """An OpenAI server that refuses its first requests, as one whose workers load; `refuses` says how many are left, `hides` how often
+    its models are yet asked for in vain, and `asked` how often anything was."""
+    refuses, hides, asked = 3, 0, 0
+
+    def do_GET(self):
+        type(self).asked += 1
+        type(self).hides -= 1
+        self.answer(503 if self.hides >= 0 else 200, "application/json", '{"data":[{"id":"m"}]}')
 
     def do_POST(self):
+        type(self).asked += 1
         self.rfile.read(int(self.headers["Content-Length"]))
         type(self).refuses -= 1
         if type(self).refuses >= 0:
@@ -136,6 +143,11 @@ class Bench(unittest.TestCase):
         StartingServer.refuses = 10**9
         self.assertIn("not ready within --ready-check-timeout-sec 1: HTTP 503: \"No worker is ready yet\"",
                       self.bench(*ask, "--ready-check-timeout-sec", 1, code=6))
+        # Who also has to be asked for his model is waited for as long and no longer: with 200 ms between two tries at most 13 go into 2 s.
+        StartingServer.hides, StartingServer.asked = 4, 0
+        nameless = [*ask[:2], *SMALL[2:], "--num-prompts", 2]
+        self.assertIn("not ready within", self.bench(*nameless, "--ready-check-timeout-sec", 2, code=6))
+        self.assertLessEqual(StartingServer.asked, 13)
         # Over gRPC: a router that has no worker yet.
         alone = subprocess.Popen([BATON, "router", "--model", TINY, "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--worker", "127.0.0.1:9"],
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
