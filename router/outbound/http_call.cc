@@ -153,7 +153,10 @@ class Fetch {
     if (well) co_return;
     const std::string said =
         StrCat(request_.who, " ", request_.place.host_header, " answers ", code, ": ", Printable(reason, kMostReason));
-    result_ = code == 410 ? absl::OutOfRangeError(said) : absl::UnavailableError(said);
+    const bool may_change = code == 429 || code == 502 || code == 503 || code == 504;
+    result_ = code == 410  ? absl::OutOfRangeError(said)
+              : may_change ? absl::UnavailableError(said)
+                           : absl::FailedPreconditionError(said);
   }
 
   const HttpCall& request_;

@@ -57,7 +57,8 @@ class CallStop {
   boost::asio::io_context* running_ = nullptr;
 };
 
-/// OutOfRange: the server answers 410. Unavailable: anything else that went wrong, for people. Cancelled: stopped.
+/// OutOfRange: the server answers 410. FailedPrecondition: another code than 2xx which the same request would get again
+/// (not 429, 502, 503, 504). Unavailable: anything else that went wrong, for people. Cancelled: stopped.
 absl::StatusOr<std::string> FetchWhole(const HttpCall& request, Duration patience, CallStop& stop);
 
 /// OK: the server has ended the answer. Otherwise as FetchWhole, or what `on_line` returned, which ends it.

@@ -1,5 +1,11 @@
 #include "router/telemetry/otlp_json.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "common/foreign_text.h"
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"
 
@@ -53,6 +59,21 @@ std::string EncodeSpans(const TraceResource& resource, std::span<const Span> spa
   for (const Span& span : spans) WriteSpan(w, span);
   w.EndArray().EndObject().EndArray();
   w.EndObject().EndArray().EndObject();
+  return out;
+}
+
+NotTaken ReadNotTaken(std::string_view answer) {
+  NotTaken out;
+  const nlohmann::json json = ShallowJson(answer);
+  const auto part = json.is_object() ? json.find("partialSuccess") : json.end();
+  if (part == json.end() || !part->is_object()) return out;
+  if (const auto count = part->find("rejectedSpans"); count != part->end()) {
+    if (count->is_number_integer()) out.spans = count->get<int64_t>();
+    if (count->is_string() && !absl::SimpleAtoi(count->get<std::string>(), &out.spans)) out.spans = 0;
+  }
+  if (const auto why = part->find("errorMessage"); why != part->end() && why->is_string())
+    out.why = Printable(why->get<std::string>(), 200);
+  out.spans = std::max<int64_t>(0, out.spans);
   return out;
 }
 

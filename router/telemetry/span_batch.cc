@@ -18,8 +18,11 @@ std::vector<Span> SpanBatch::Next() {
   return {waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(under_way_)};
 }
 
-void SpanBatch::Sent(TimePoint now) {
+void SpanBatch::Sent(TimePoint now, int64_t rejected) {
+  rejected = std::min(rejected, static_cast<int64_t>(under_way_));
   Forget(counts_.sent);
+  counts_.sent -= rejected;
+  counts_.failed += rejected;
   failing_ = false;
   not_before_ = now + kEvery;
 }
@@ -28,6 +31,12 @@ bool SpanBatch::Failed(TimePoint now) {
   ++tries_;
   not_before_ = now + std::min<Duration>(kLongestPause, kEvery * (1 << std::min(tries_, 10)));
   if (tries_ >= kMostTries) Forget(counts_.failed);
+  return !std::exchange(failing_, true);
+}
+
+bool SpanBatch::Refused(TimePoint now) {
+  Forget(counts_.failed);
+  not_before_ = now + kEvery;
   return !std::exchange(failing_, true);
 }
 

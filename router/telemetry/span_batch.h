@@ -30,9 +30,12 @@ class SpanBatch {
   bool empty() const { return waiting_.empty(); }
   /// What to send now: the oldest, at most kMostAtOnce. They are the same until Sent or Failed.
   std::vector<Span> Next();
-  void Sent(TimePoint now);
-  /// Returns whether this was the first failure in a row.
+  /// `rejected`: of them, by the collector that took the others.
+  void Sent(TimePoint now, int64_t rejected = 0);
+  /// To be sent again. Returns whether this was the first failure in a row.
   bool Failed(TimePoint now);
+  /// The collector takes them never: they make way for the next ones. Returns as Failed.
+  bool Refused(TimePoint now);
   const SpanCounts& counts() const { return counts_; }
 
  private:

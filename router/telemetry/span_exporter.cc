@@ -74,12 +74,25 @@ void SpanExporter::TakeTraces() {
   for (const RequestTrace& trace : traces) batch_.Add(SpansOf(trace, options_.sample_ratio, RandomWord));
 }
 
+void SpanExporter::Taken(const NotTaken& not_taken) {
+  batch_.Sent(clock_.Now(), not_taken.spans);
+  const bool says = not_taken.spans > 0 || !not_taken.why.empty();
+  if (says && !said_partly_)
+    LogWarning("the collector of traces {} has not taken all spans, {} of them are given up: {}",
+               call_.place.host_header, not_taken.spans, not_taken.why);
+  said_partly_ = says;
+}
+
 void SpanExporter::Post(Duration patience, CallStop& stop) {
   call_.body = EncodeSpans(options_.resource, batch_.Next());
-  const absl::Status status = FetchWhole(call_, patience, stop).status();
+  const absl::StatusOr<std::string> answer = FetchWhole(call_, patience, stop);
+  const absl::Status& status = answer.status();
   if (absl::IsCancelled(status)) return;  // the router ends: they are sent once more
   if (status.ok()) {
-    batch_.Sent(clock_.Now());
+    Taken(ReadNotTaken(*answer));
+  } else if (absl::IsFailedPrecondition(status)) {
+    if (batch_.Refused(clock_.Now()))
+      LogWarning("{}; spans that are answered so are given up and counted", std::string(status.message()));
   } else if (batch_.Failed(clock_.Now())) {
     LogWarning("{}; spans wait, at most {} of them, and are sent again", std::string(status.message()),
                SpanBatch::kMostWaiting);

@@ -39,12 +39,14 @@ class SpanExporter {
   void Run();
   void TakeTraces();
   void Post(Duration patience, CallStop& stop);
+  void Taken(const NotTaken& not_taken);
 
   const SpanExporterOptions options_;
   HttpCall call_;
   const Clock& clock_;
   CallStop stop_;
-  SpanBatch batch_;  // the thread's
+  SpanBatch batch_;           // the thread's
+  bool said_partly_ = false;  ///< the thread's: the last batch was taken in part, and the log has it
 
   mutable std::mutex mutex_;  // guards what follows
   std::vector<RequestTrace> traces_;

@@ -2,6 +2,7 @@
 span; a collector that is away costs spans, never a request."""
 import http.server
 import json
+import re
 import ssl
 import threading
 import unittest
@@ -99,6 +100,19 @@ class Traces(unittest.TestCase):
             c.wait_until(lambda: "the collector of traces" in c.log.read_text(), "the log says so", 10)
             collector.status = 200
             collector.wait(lambda have: any(s["name"] == "llm_request" for s in have), "what failed is sent again")
+
+    def test_spans_that_a_collector_never_takes_keep_no_others_waiting(self):
+        with Collector() as collector, Cluster(args=["--both", 1, "--otlp-traces-endpoint", collector.url]) as c:
+            failed = lambda: float(re.search(r'baton_trace_spans_total\{[^}]*result="failed"[^}]*\} (\S+)', c.get("/metrics").body).group(1))
+            collector.status = 400
+            self.assertEqual(c.post("/v1/completions", body()).status, 200)
+            c.wait_until(lambda: failed() > 0, "they are given up", 10)
+            self.assertIn("answers 400", c.log.read_text())
+            given_up, collector.status = failed(), 200
+            self.assertEqual(c.post("/v1/completions", body()).status, 200)
+            collector.wait(lambda have: any(s["name"] == "llm_request" for s in have), "the next ones")
+            self.assertEqual(sum(s["name"] == "llm_request" for s in collector.spans), 1, "what was refused is not sent again")
+            self.assertEqual(failed(), given_up)
 
     def test_a_collector_over_tls_is_believed_by_the_authority_that_is_named(self):
         with Certs(["127.0.0.1"]) as certs, Certs(["127.0.0.1"]) as others, Collector(certs) as collector:

@@ -186,6 +186,48 @@ TEST(SpanBatch, WhatFailedIsSentAgainLaterAndLaterAndThenGivenUp) {
   EXPECT_EQ(batch.Next().size(), 5u);
 }
 
+TEST(SpanBatch, WhatACollectorNeverTakesMakesWayForTheNextAtOnce) {
+  SpanBatch batch;
+  batch.Add(Some(SpanBatch::kMostAtOnce));
+  batch.Add({Span{"next"}});
+  const TimePoint now = TimePoint{} + std::chrono::seconds(5);
+  batch.Next();
+  EXPECT_TRUE(batch.Refused(now)) << "said once";
+  EXPECT_EQ(batch.counts().failed, static_cast<int64_t>(SpanBatch::kMostAtOnce));
+  ASSERT_EQ(batch.Next().size(), 1u);
+  EXPECT_EQ(batch.Next()[0].name, "next");
+  EXPECT_EQ(batch.DueAt(), now + SpanBatch::kEvery);
+  EXPECT_FALSE(batch.Refused(now));
+  EXPECT_TRUE(batch.empty());
+}
+
+TEST(SpanBatch, SpansThatACollectorLeavesOutAreNotCountedAsSent) {
+  SpanBatch batch;
+  batch.Add(Some(5));
+  batch.Next();
+  batch.Sent({}, 2);
+  EXPECT_EQ(batch.counts().sent, 3);
+  EXPECT_EQ(batch.counts().failed, 2);
+  batch.Add(Some(1));
+  batch.Next();
+  batch.Sent({}, 99);
+  EXPECT_EQ(batch.counts().sent, 3);
+  EXPECT_EQ(batch.counts().failed, 3) << "no more than it was sent";
+}
+
+TEST(OtlpJson, WhatACollectorHasNotTakenIsRead) {
+  const NotTaken some = ReadNotTaken(R"({"partialSuccess":{"rejectedSpans":"3","errorMessage":"too\nold"}})");
+  EXPECT_EQ(some.spans, 3);
+  EXPECT_EQ(some.why, "too\\nold");
+  EXPECT_EQ(ReadNotTaken(R"({"partialSuccess":{"rejectedSpans":2}})").spans, 2);
+  for (const char* nothing : {"", "{}", "null", "[]", R"({"partialSuccess":null})", R"({"partialSuccess":{}})",
+                              "<html>", R"({"partialSuccess":{"rejectedSpans":"many","errorMessage":5}})",
+                              R"({"partialSuccess":{"rejectedSpans":-4}})"}) {
+    EXPECT_EQ(ReadNotTaken(nothing).spans, 0) << nothing;
+    EXPECT_EQ(ReadNotTaken(nothing).why, "") << nothing;
+  }
+}
+
 TEST(SpanBatch, TooManyAreDroppedByWholeRequestsAndCounted) {
   SpanBatch batch;
   batch.Add(Some(SpanBatch::kMostWaiting - 1));
