@@ -40,10 +40,23 @@ std::vector<std::pair<std::string, std::string>> TokenizerFlags(const WorkerConf
   return flags;
 }
 
+// What decides about a worker's bytes or bits beside what is always written, as (flag, value), where it is not the
+// default.
+std::vector<std::pair<std::string, std::string>> OtherFlags(const WorkerConfig& config) {
+  const WorkerConfig defaults;
+  std::vector<std::pair<std::string, std::string>> flags;
+  if (config.landing_slots != defaults.landing_slots) flags.emplace_back("landing-slots", StrCat(config.landing_slots));
+  if (config.landing_slot_bytes != defaults.landing_slot_bytes)
+    flags.emplace_back("landing-slot-bytes", StrCat(config.landing_slot_bytes));
+  return flags;
+}
+
+bool IsOnGpu(const WorkerConfig& config) { return config.device != "cpu"; }
+
 std::string RoleValues(const WorkerConfig& config, const MemoryPlan& memory, const Role& role) {
   std::string out = StrCat(role.name, ":\n  replicas: ", role.workers, "\n");
   if (role.workers == 0) return out;
-  const bool gpu = config.device != "cpu";
+  const bool gpu = IsOnGpu(config);
   absl::StrAppendFormat(&out, "  tensorParallelSize: %d\n  pipelineParallelSize: %d\n  device: %s\n",
                         config.tensor_parallel_size, config.pipeline_parallel_size, gpu ? "cuda" : "cpu");
   absl::StrAppendFormat(&out, "  kvCacheMemory: %d\n", memory.kv_budget);
@@ -53,14 +66,23 @@ std::string RoleValues(const WorkerConfig& config, const MemoryPlan& memory, con
   absl::StrAppendFormat(
       &out, "  extraArgs: {max-num-seqs: %d, max-num-batched-tokens: %d, block-size: %d, kv-cache-dtype: %s",
       config.max_num_seqs, config.max_num_batched_tokens, config.block_size, config.kv_cache_dtype);
+  for (const auto& [flag, value] : OtherFlags(config)) out += StrCat(", ", flag, ": ", value);
   for (const auto& [flag, value] : TokenizerFlags(config)) out += StrCat(", ", flag, ": ", value);
   out += "}\n";
   return out;
 }
 
-// A service's lines. `names`: of all workers.
+// The GPUs of the `index`-th worker of the machine: the next ones that no other has, one for each rank.
+std::string Gpus(const WorkerConfig& config, int index) {
+  std::vector<std::string> ids;
+  for (int rank = 0; rank < config.ranks(); ++rank) ids.push_back(StrCat("\"", index * config.ranks() + rank, "\""));
+  return StrCat("    deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: [",
+                absl::StrJoin(ids, ", "), "], capabilities: [gpu]}]}}}\n");
+}
+
+// A service's lines; `index`: among all workers.
 std::string WorkerService(const WorkerConfig& config, const MemoryPlan& memory, const char* role,
-                          const std::string& name) {
+                          const std::string& name, int index) {
   std::vector<std::string> args = {"worker",  "--role",           role, "--worker-id", name,      "--host",
                                    "0.0.0.0", "--advertise-host", name, "--port",      "\"9100\""};
   if (std::string_view(role) == "decode") args.insert(args.end(), {"--landing-port", "\"9101\""});
@@ -79,8 +101,13 @@ std::string WorkerService(const WorkerConfig& config, const MemoryPlan& memory, 
     args.push_back(flag);
     args.push_back(value);
   }
+  std::vector<std::pair<std::string, std::string>> more = OtherFlags(config);
+  if (config.reduction_width > 1) more.emplace_back("reduction-width", StrCat(config.reduction_width));
+  if (config.load_format != "auto") more.emplace_back("load-format", config.load_format);
+  if (IsOnGpu(config)) more.emplace_back("device", "cuda");
+  for (const auto& [flag, value] : more) args.insert(args.end(), {"--" + flag, StrCat("\"", value, "\"")});
   return StrCat("  ", name, ":\n    <<: *container\n    command: [", absl::StrJoin(args, ", "),
-                "]\n    environment: *tls\n");
+                "]\n    environment: *tls\n", IsOnGpu(config) ? Gpus(config, index) : "");
 }
 
 }  // namespace
@@ -90,10 +117,11 @@ std::string HelmValues(const WorkerConfig& config, const MemoryPlan& memory, con
   cut.tensor_parallel_size = layout.tensor_size;
   cut.pipeline_parallel_size = layout.stages;
   std::string out = absl::StrFormat(
-      "# %s, by `baton plan`. Say which volume the model is in.\nmodel:\n  path: %s\n"
+      "# %s, by `baton plan`. Say which volume the model is in%s.\nmodel:\n  path: %s\n"
       "  volume: {persistentVolumeClaim: {claimName: models, readOnly: true}}\n  loadFormat: %s\n  dtype: %s\n"
       "  maxModelLen: %d\n",
-      layout.Name(), FileName(config.model), config.load_format, config.dtype, memory.max_model_len);
+      layout.Name(), IsOnGpu(config) ? ", and by `image` where baton-cuda is" : "", FileName(config.model),
+      config.load_format, config.dtype, memory.max_model_len);
   if (config.reduction_width > 1) absl::StrAppendFormat(&out, "reductionWidth: %d\n", config.reduction_width);
   if (const auto flags = TokenizerFlags(config); !flags.empty())
     out += StrCat("router:\n  extraArgs: {", absl::StrJoin(flags, ", ", absl::PairFormatter(": ")), "}\n");
@@ -105,12 +133,13 @@ std::string ComposeFile(const WorkerConfig& config, const MemoryPlan& memory, co
   WorkerConfig cut = config;
   cut.tensor_parallel_size = layout.tensor_size;
   cut.pipeline_parallel_size = layout.stages;
+  const char* image = IsOnGpu(config) ? "baton-cuda:0.1.0" : "baton:0.1.0";
   std::string services, hosts, known;
   int workers = 0;
   for (const Role& role : RolesOf(layout)) {
     for (int i = 0; i < role.workers; ++i, ++workers) {
       const std::string name = StrCat(role.name, "-", i);
-      services += WorkerService(cut, memory, role.name, name);
+      services += WorkerService(cut, memory, role.name, name, workers);
       hosts += StrCat(", --host, ", name);
       known += StrCat(", --worker, \"", name, ":9100\"");
     }
@@ -124,7 +153,7 @@ std::string ComposeFile(const WorkerConfig& config, const MemoryPlan& memory, co
 #   MODELS=/folder/of/models MODEL=%s BATON_API_KEY=a-key-of-yours docker compose -f THIS up
 version: "3.8"
 x-container: &container
-  image: ${IMAGE:-baton:0.1.0}
+  image: ${IMAGE:-%s}
   restart: unless-stopped
   read_only: true
   cap_drop: [ALL]
@@ -146,7 +175,7 @@ x-tls: &tls
 %s
 services:
   certificates:
-    image: ${IMAGE:-baton:0.1.0}
+    image: ${IMAGE:-%s}
     command: [certs, /etc/baton/tls%s]
     read_only: true
     cap_drop: [ALL]
@@ -163,7 +192,7 @@ services:
 volumes:
   certificates:
 )",
-      layout.Name(), FileName(config.model), workers, tokenizer, hosts, services, known);
+      layout.Name(), FileName(config.model), image, workers, tokenizer, image, hosts, services, known);
 }
 
 }  // namespace baton::plan

@@ -309,6 +309,10 @@ std::string PlanFlags(const WorkerConfig& config, const MemoryPlan& plan) {
   if (!config.tokenizer.empty()) out += " --tokenizer " + Quoted(config.tokenizer);
   if (config.skip_tokenizer_init) out += " --skip-tokenizer-init";
   if (config.load_format != "auto") out += " --load-format " + config.load_format;
+  const WorkerConfig defaults;
+  if (config.landing_slots != defaults.landing_slots) out += StrCat(" --landing-slots ", config.landing_slots);
+  if (config.landing_slot_bytes != defaults.landing_slot_bytes)
+    out += StrCat(" --landing-slot-bytes ", config.landing_slot_bytes);
   return out + "\n";
 }
 

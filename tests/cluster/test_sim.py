@@ -159,6 +159,19 @@ class Sim(unittest.TestCase):
             workers = [line for line in helm.stdout.splitlines() if "extraArgs: {max-num-seqs" in line]
             self.assertTrue(workers and all(line.endswith(f", {key}: {value}}}") for line in workers), workers)
             self.assertIn(f'\n  BATON_{key.upper().replace("-", "_")}: "{value}"\n', compose.stdout)
+        # What a plan was made with is what is started: device, parts of sums, where weights come from, landing memory.
+        planned = ["plan", "--model-shape", "llama-3-8b", "--device", "cuda", "--memory", "80GiB", "--memory-bandwidth", 3000, "--compute", 800,
+                   *LINK, "--max-model-len", 4096, "--isl", 1000, "--osl", 10, "--total-gpus", 3, "--reduction-width", 4, "--load-format", "dummy",
+                   "--landing-slots", 64]
+        compose, helm = run(*planned, "--emit", "compose"), run(*planned, "--emit", "helm")
+        workers = [line for line in compose.stdout.splitlines() if "command: [worker" in line]
+        self.assertTrue(workers, compose.stderr)
+        for line in workers:
+            self.assertIn('--landing-slots, "64", --reduction-width, "4", --load-format, "dummy", --device, "cuda"]', line)
+        gpus = re.findall(r"device_ids: \[([^]]*)\]", compose.stdout)
+        self.assertEqual((len(workers), gpus), (3, ['"0"', '"1"', '"2"']), "each has its own")
+        self.assertIn("${IMAGE:-baton-cuda:", compose.stdout)
+        self.assertIn("landing-slots: 64", helm.stdout)
         self.assertRegex(compose.stdout, r"(?s)services:.*  router:")
         self.assertIn("--kv-cache-memory", compose.stdout)
 
