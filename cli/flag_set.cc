@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "cli/vllm_flags.h"
 #include "common/nearest_name.h"
+#include "common/open_to_read.h"
 #include "common/status.h"
 
 namespace baton::cli {
@@ -168,11 +169,10 @@ absl::StatusOr<TranslatedFlag> ReadEntry(const YAML::Node& key, const YAML::Node
 }  // namespace
 
 absl::Status FlagSet::ApplyYaml(const std::string& path, std::vector<std::string>& notes) {
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, "--config"));
   YAML::Node root;
   try {
-    root = YAML::LoadFile(path);
-  } catch (const YAML::BadFile&) {
-    return absl::NotFoundError(StrCat("--config: cannot read ", path));
+    root = YAML::Load(in);
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(StrCat("--config ", path, ": ", e.what()));
   }

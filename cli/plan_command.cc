@@ -13,6 +13,7 @@
 #include "cli/http_client.h"
 #include "cli/plan_layouts.h"
 #include "common/log.h"
+#include "common/open_to_read.h"
 #include "common/status.h"
 #include "plan/known_models.h"
 #include "plan/memory_plan.h"
@@ -76,8 +77,7 @@ absl::Status UseMetrics(const FlagSet& set, PlanOptions& o) {
 absl::Status UseCalibration(PlanCommand& command) {
   const PlanOptions& o = command.options;
   if (o.calibrate.empty()) return absl::OkStatus();
-  std::ifstream in(o.calibrate);
-  if (!in) return absl::NotFoundError(StrCat("--calibrate: cannot read ", o.calibrate));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(o.calibrate, "--calibrate"));
   std::stringstream text;
   text << in.rdbuf();
   BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory,

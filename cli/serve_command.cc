@@ -24,6 +24,7 @@
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/open_to_read.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "common/trust/cluster_secret.h"
@@ -92,8 +93,7 @@ absl::Status HideApiKeys(FlagSet& set, const std::string& key_file, std::vector<
   }
   std::string text = absl::StrJoin(keys->second, "\n");
   if (!key_file.empty()) {
-    std::ifstream in(key_file);
-    if (!in) return absl::NotFoundError(StrCat("--api-key-file: cannot read ", key_file));
+    BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(key_file, "--api-key-file"));
     text += '\n';
     text.append(std::istreambuf_iterator<char>(in), {});
   }

@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "common/open_to_read.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 
 namespace baton::cli {
@@ -31,8 +33,7 @@ absl::Status UseTrace(const std::string& path, load::BenchOptions& bench) {
   if (!bench.dataset_path.empty())
     return absl::InvalidArgumentError(
         StrCat("--trace ", path, " and --dataset-path ", bench.dataset_path, " both name a trace: leave one out"));
-  std::ifstream in(path);
-  if (!in) return absl::NotFoundError(StrCat("--trace: cannot read ", path));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, "--trace"));
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::string first;
   std::getline(in, first);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/top_model.h"
+#include "common/open_to_read.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -77,8 +78,7 @@ absl::Status TopFeed::status() {
 }
 
 absl::StatusOr<std::vector<RecordedEvent>> ReadRecording(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(StrCat("--replay: cannot read ", path));
+  BATON_ASSIGN_OR_RETURN(std::ifstream file, OpenToRead(path, "--replay"));
   std::vector<RecordedEvent> out;
   std::string line;
   for (size_t number = 1; std::getline(file, line); ++number) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/check.h"
+#include "common/open_to_read.h"
 #include "common/status.h"
 
 namespace baton {
@@ -37,8 +38,7 @@ absl::StatusOr<HashKey> HashKey::Random() {
 }
 
 absl::StatusOr<HashKey> HashKey::FromFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat("hash key file ", path, " cannot be read"));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, "hash key file"));
   char text[256];
   in.read(text, sizeof text);
   std::string hex(text, static_cast<size_t>(in.gcount()));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/foreign_text.h"
+#include "common/open_to_read.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "load/report_lists.h"
@@ -197,8 +198,7 @@ absl::StatusOr<Measured> MergeTexts(const std::vector<std::pair<std::string, std
 absl::StatusOr<Measured> Merge(const std::vector<std::string>& files, const Goal& goal) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const std::string& file : files) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) return absl::NotFoundError(StrCat("--merge: ", file, ": cannot be read"));
+    BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(file, "--merge"));
     texts.emplace_back(file, std::string(std::istreambuf_iterator<char>(in), {}));
   }
   return MergeTexts(texts, goal);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "common/open_to_read.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "load/dataset_line.h"
@@ -131,8 +132,7 @@ absl::Status ReadLines(std::istream& in, const BenchOptions& o, std::vector<Prom
 absl::StatusOr<std::vector<Prompt>> ReadPrompts(const BenchOptions& options, std::string* note) {
   if (options.dataset_path.empty())
     return absl::InvalidArgumentError(StrCat("--dataset-name ", options.dataset_name, " needs --dataset-path"));
-  std::ifstream in(options.dataset_path);
-  if (!in) return absl::NotFoundError(StrCat("--dataset-path: cannot read ", options.dataset_path));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(options.dataset_path, "--dataset-path"));
   std::vector<Prompt> prompts;
   std::string more;
   BATON_RETURN_IF_ERROR(options.dataset_name == "sharegpt" ? ReadShareGpt(in, options, prompts, more)

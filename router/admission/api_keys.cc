@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "common/foreign_text.h"
+#include "common/open_to_read.h"
 #include "common/status.h"
 
 namespace baton::router {
@@ -95,8 +96,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
       return absl::InvalidArgumentError(StrCat("--api-key: ", status.message()));
   }
   if (file.empty()) return out;
-  std::ifstream in(file);
-  if (!in) return absl::NotFoundError(StrCat("--api-key-file: cannot read ", file));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(file, "--api-key-file"));
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     absl::StripTrailingAsciiWhitespace(&line);

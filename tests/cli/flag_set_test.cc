@@ -207,6 +207,7 @@ TEST(ServeConfig, ComesFromFileEnvironmentAndPositionAlike) {
 
 TEST(FlagSet, AMissingOrBrokenFileIsAnError) {
   EXPECT_FALSE(Parsed({"--config", "/no/such.yaml"}).set.status().ok());
+  EXPECT_EQ(Parsed({"--config", "/tmp"}).set.status().message(), "--config: cannot read /tmp: Is a directory");
   EXPECT_FALSE(Parsed({"--config", TempYaml("[1, 2")}).set.status().ok());
   EXPECT_FALSE(Parsed({"--config", TempYaml("just text")}).set.status().ok());
 }

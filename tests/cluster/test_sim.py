@@ -189,7 +189,8 @@ class Sim(unittest.TestCase):
         listed = self.write("[1, 2]\n", "listed.jsonl")
         for code, text, args in ((2, f"{broken}:3: \"input_length\" is no number", [*both, "--trace", broken]),
                                  (2, f"{backwards}:4: time runs backwards", [*both, "--trace", backwards]),
-                                 (2, "cannot read", [*both, "--trace", "/nowhere"]),
+                                 (2, "--trace: cannot read /nowhere: No such file", [*both, "--trace", "/nowhere"]),
+                                 (2, "--trace: cannot read /tmp: Is a directory", [*both, "--trace", "/tmp"]),
                                  (2, f"{listed}:1: not a JSON object", [*both, "--trace", listed]),
                                  (2, "\"speed\" is not ttft", [*both, "--percentile-metrics", "ttft,speed"]),
                                  (2, "10000000000: at most 16777216", [*both, "--random-input-len", 10**10]),

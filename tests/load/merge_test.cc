@@ -85,6 +85,8 @@ TEST(Merge, AFileThatIsNotThereIsNamed) {
   const absl::Status status = Merge({"no/such/file"}, {}).status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("no/such/file"));
+  EXPECT_EQ(std::string(Merge({testing::TempDir()}, {}).status().message()),
+            "--merge: cannot read " + testing::TempDir() + ": Is a directory");
 }
 
 }  // namespace

@@ -221,6 +221,10 @@ TEST_F(DatasetFile, ShareGptGivesFirstQuestionsAndGuessesTheirAnswersLength) {
   ASSERT_EQ(got->size(), 1u);
   EXPECT_EQ(got->front().text, "How far is the moon from here?");
   EXPECT_EQ(got->front().output_tokens, 9);
+  BenchOptions folder;
+  folder.dataset_name = "sharegpt";
+  folder.dataset_path = testing::TempDir();
+  EXPECT_THAT(MakePrompts(folder).status().message(), HasSubstr("--dataset-path: cannot read"));
   EXPECT_THAT(Read("sharegpt", "{}").status().message(), HasSubstr("not a JSON list"));
   EXPECT_THAT(Read("sharegpt", "[{}]").status().message(), HasSubstr("conversation 1"));
   EXPECT_THAT(Read("sharegpt", R"([{"conversations":[{"value":1},{"value":2}]}])").status().message(),
