@@ -15,6 +15,7 @@
 #include "cli/simulation.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "common/str_cat.h"
 #include "load/arrivals.h"
 #include "load/bench_checks.h"
 #include "load/html_report.h"
@@ -263,6 +264,17 @@ void PrintJson(const Simulation& simulation, const std::vector<Simulated>& all) 
   std::fputs(text.c_str(), stdout);
 }
 
+// As `baton bench` ends: who has no answer at all has measured nothing.
+absl::Status CheckAnswered(const std::vector<Simulated>& all) {
+  for (const Simulated& one : all) {
+    if (one.measured.summary.completed > 0) continue;
+    return absl::UnavailableError(StrCat(one.policy, ", ", PointName(one.measured.point), ": none of ",
+                                         one.measured.summary.offered,
+                                         " requests was answered: ", one.measured.run.outcomes.front().error));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunSimulation(Simulation& simulation) {
   const SimFlags& flags = simulation.flags;
   BATON_RETURN_IF_ERROR(Plan(simulation));
@@ -275,10 +287,12 @@ absl::Status RunSimulation(Simulation& simulation) {
     }
   }
   flags.sim.format == "json" ? PrintJson(simulation, all) : PrintText(simulation, all);
-  if (flags.bench.html.empty()) return absl::OkStatus();
+  const absl::Status answered = CheckAnswered(all);
+  if (flags.bench.html.empty()) return answered;
   std::vector<Measured> measured;
   for (Simulated& one : all) measured.push_back(std::move(one.measured));
-  return load::WriteHtml(measured, flags.bench, flags.bench.html);
+  BATON_RETURN_IF_ERROR(load::WriteHtml(measured, flags.bench, flags.bench.html));
+  return answered;
 }
 
 int RunSim(SimFlags& flags) {
