@@ -82,7 +82,9 @@ void AddVllmTable(std::string& page) {
       "Flags of vLLM's servers that are not above are understood all the same, on the command line, as variables "
       "(`BATON_SWAP_SPACE`)\nand in a file, with `no-` before them and for the workers of one role. So are `-tp`, "
       "`-pp`, "
-      "`-dp`, `-q`, `-O`, `-n` and `-r`,\n`--flag True` and, once the model is named, `--served-model-name A B C`.\n\n"
+      "`-dp`, `-q`, `-O`, `-n` and `-r`,\n`--flag True`, `--hf-overrides.key 1` for `--hf-overrides '{\"key\": 1}'` "
+      "and, once "
+      "the model is named, `--served-model-name A B C`.\n\n"
       "| flag | what becomes of it | why |\n|---|---|---|\n");
   for (const VllmFlag& flag : VllmFlags())
     absl::StrAppend(&page, "| `--", AbslView(flag.name), "` | ", Cell(WhatBecomesOf(flag)), " | ", Cell(flag.why),

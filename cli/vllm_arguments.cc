@@ -1,6 +1,7 @@
 // What the table of vLLM's flags makes of command lines, files and variables.
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -51,14 +52,47 @@ constexpr std::array kRefused = std::to_array<RefusedValues>(
       "says"},
      {"device", "neuron tpu xpu hpu openvino mps", "auto cpu cuda", "kernels are for CPUs and NVIDIA's GPUs"}});
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kShort = {{{"-tp", "--tensor-parallel-size"},
-                                                                                  {"-pp", "--pipeline-parallel-size"},
-                                                                                  {"-dp", "--data-parallel-size"},
-                                                                                  {"-q", "--quantization"},
-                                                                                  {"-O", "--compilation-config"},
-                                                                                  {"-n", "--nnodes"},
-                                                                                  {"-r", "--node-rank"}}};
+// The same of `baton bench`: backends that are asked in the same way, and sets of prompts that it has not.
+constexpr std::array kBenchValues = std::to_array<ValueName>({{"backend", "sglang", "openai"},
+                                                              {"backend", "lmdeploy", "openai"},
+                                                              {"backend", "scalellm", "openai"},
+                                                              {"backend", "llama.cpp", "openai"}});
+constexpr std::array kBenchRefused = std::to_array<RefusedValues>(
+    {{"backend", "tgi deepspeed-mii tensorrt-llm", "openai openai-chat", "its API is not OpenAI's"},
+     {"backend",
+      "openai-audio openai-embeddings openai-embeddings-chat openai-embeddings-clip openai-embeddings-vlm2vec "
+      "infinity-embeddings infinity-embeddings-clip vllm-pooling vllm-rerank",
+      "openai openai-chat", "what is measured is generated text"},
+     {"dataset-name", "random-mm custom_mm custom_image custom_audio", "random custom", "prompts are texts"},
+     {"dataset-name", "random-rerank", "random custom", "what is measured is generated text"},
+     {"dataset-name", "burstgpt hf spec_bench speed_bench", "sharegpt custom azure mooncake",
+      "nothing is fetched: --dataset-name custom takes any prompts as JSON lines"}});
 
+constexpr auto kShort =
+    std::to_array<std::pair<std::string_view, std::string_view>>({{"-tp", "--tensor-parallel-size"},
+                                                                  {"-pp", "--pipeline-parallel-size"},
+                                                                  {"-dp", "--data-parallel-size"},
+                                                                  {"-dpn", "--data-parallel-rank"},
+                                                                  {"-dpr", "--data-parallel-start-rank"},
+                                                                  {"-dpl", "--data-parallel-size-local"},
+                                                                  {"-dpa", "--data-parallel-address"},
+                                                                  {"-dpp", "--data-parallel-rpc-port"},
+                                                                  {"-dpb", "--data-parallel-backend"},
+                                                                  {"-dph", "--data-parallel-hybrid-lb"},
+                                                                  {"-dpe", "--data-parallel-external-lb"},
+                                                                  {"-dcp", "--decode-context-parallel-size"},
+                                                                  {"-pcp", "--prefill-context-parallel-size"},
+                                                                  {"-ep", "--enable-expert-parallel"},
+                                                                  {"-sc", "--speculative-config"},
+                                                                  {"-cc", "--compilation-config"},
+                                                                  {"-ac", "--attention-config"},
+                                                                  {"-q", "--quantization"},
+                                                                  {"-O", "--compilation-config"},
+                                                                  {"-n", "--nnodes"},
+                                                                  {"-r", "--node-rank"}});
+
+// A flag of ours that takes `A B C` there, and A,B,C here.
+constexpr std::string_view kJoined = "cuda-graph-sizes";
 // Flags of ours that take `A B C` there.
 constexpr std::array<std::string_view, 5> kLists = {"served-model-name", "api-key", "worker", "workers-dns",
                                                     "workers-kubernetes"};
@@ -116,15 +150,68 @@ std::string LongName(std::string word) {
     if (!word.starts_with(brief)) continue;
     std::string rest = word.substr(brief.size());
     if (rest.empty()) return std::string(name);
-    if (rest[0] == '=') return StrCat(name, rest);
-    if (brief == "-O") return StrCat(name, "=", rest);  // -O3
+    if (rest[0] == '=' || rest[0] == '.') return StrCat(name, rest);  // -O.level=3
+    if (brief == "-O") return StrCat(name, "=", rest);                // -O3
   }
   return word;
 }
 
+// Of "prefill.swap-space" the first part.
+std::string_view RoleOf(std::string_view name) {
+  for (const std::string_view role : kRoles) {
+    if (name.starts_with(role)) return role;
+  }
+  return "";
+}
+
+// Where a flag's name ends: before its value, or before the path into its JSON.
+size_t EndOfName(std::string_view word) {
+  const size_t role = RoleOf(word.substr(2)).size();
+  return std::min(word.find_first_of("=.", 2 + role), word.size());
+}
+
 std::string WithDashes(std::string word) {
-  if (IsFlag(word)) std::replace(word.begin(), word.begin() + std::min(word.find('='), word.size()), '_', '-');
+  if (IsFlag(word)) std::replace(word.begin(), word.begin() + static_cast<ptrdiff_t>(EndOfName(word)), '_', '-');
   return word;
+}
+
+// `--hf-overrides.a.b 4` for `--hf-overrides={"a":{"b":4}}`, as vLLM takes it: paths into one flag's JSON are one flag
+// where the first stands.
+std::vector<std::string> WithoutPaths(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  std::vector<std::pair<size_t, nlohmann::json>> made;  // place in `out`, and what stands there
+  for (size_t at = 0; at < words.size(); ++at) {
+    const std::string& word = words[at];
+    const size_t end = IsFlag(word) ? EndOfName(word) : word.size();
+    if (end == word.size() || word[end] != '.') {
+      out.push_back(word);
+      continue;
+    }
+    const size_t equals = std::min(word.find('=', end), word.size());
+    std::string value = "true";
+    if (equals < word.size()) {
+      value = word.substr(equals + 1);
+    } else if (at + 1 < words.size() && !IsFlag(words[at + 1])) {
+      value = words[++at];
+    }
+    const std::string name = word.substr(0, end);
+    auto found = std::ranges::find_if(made, [&](const auto& one) { return out[one.first] == name; });
+    if (found == made.end()) {
+      found = made.insert(made.end(), {out.size(), nlohmann::json::object()});
+      out.push_back(name);
+    }
+    nlohmann::json* place = &found->second;
+    for (const std::string& key : std::vector<std::string>(
+             absl::StrSplit(AbslView(std::string_view(word).substr(end + 1, equals - end - 1)), '.'))) {
+      if (!place->is_object()) *place = nlohmann::json::object();
+      place = &(*place)[key];
+    }
+    nlohmann::json read = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+    *place = read.is_discarded() ? nlohmann::json(value) : std::move(read);
+  }
+  for (const auto& [at, json] : made)
+    out[at] += "=" + json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return out;
 }
 
 absl::Status Refused(std::string_view name, std::string_view value, std::string_view why, std::string_view same) {
@@ -176,22 +263,16 @@ std::pair<const VllmFlag*, bool> RowOf(std::span<const VllmFlag> table, std::str
   return {row != nullptr && row->values == kNone ? row : nullptr, true};
 }
 
-// Of "prefill.swap-space" the first part.
-std::string_view RoleOf(std::string_view name) {
-  for (const std::string_view role : kRoles) {
-    if (name.starts_with(role)) return role;
-  }
-  return "";
-}
-
 // One of our own flags whose value has another name there; unset: left as it is.
 absl::StatusOr<std::optional<TranslatedFlag>> TranslateValue(const Given& given, std::string_view own,
+                                                             std::span<const RefusedValues> all_refused,
+                                                             std::span<const ValueName> all_values,
                                                              std::vector<std::string>& notes) {
-  for (const RefusedValues& refused : kRefused) {
+  for (const RefusedValues& refused : all_refused) {
     if (own == refused.flag && given.values.size() == 1 && Lists(refused.theirs, given.values[0]))
       return Refused(given.name, given.values[0], refused.why, refused.taken);
   }
-  for (const ValueName& value : kValues) {
+  for (const ValueName& value : all_values) {
     if (own != value.flag || given.values.size() != 1 || given.values[0] != value.theirs) continue;
     if (!value.why.empty())
       notes.push_back(StrCat("--", given.name, " ", value.theirs, " changes nothing: ", value.why));
@@ -208,7 +289,7 @@ absl::StatusOr<std::optional<TranslatedFlag>> TranslateServerFlag(const Given& g
   if (const auto [row, negated] = RowOf(VllmFlags(), own); row != nullptr) {
     BATON_ASSIGN_OR_RETURN(out, Translate(*row, negated, given, notes));
   } else {
-    BATON_ASSIGN_OR_RETURN(out, TranslateValue(given, own, notes));
+    BATON_ASSIGN_OR_RETURN(out, TranslateValue(given, own, kRefused, kValues, notes));
   }
   if (out && !out->name.empty()) out->name = StrCat(role, out->name);
   return out;
@@ -230,11 +311,25 @@ void TakeOwn(const std::vector<std::string>& words, bool takes_lists, size_t& at
   const bool open = name.find('=') == std::string::npos && at < words.size() && !IsFlag(words[at]);
   if (open && IsTrueOrFalse(words[at])) {
     out.push_back(StrCat(name, "=", words[at++]));
+  } else if (open && takes_lists && name.ends_with(kJoined)) {
+    std::string all = words[at++];
+    while (at < words.size() && !IsFlag(words[at])) all += "," + words[at++];
+    out.push_back(StrCat(name, "=", all));
   } else if (open && takes_lists && std::ranges::count(kLists, name.substr(2)) > 0) {
     while (at < words.size() && !IsFlag(words[at])) out.push_back(StrCat(name, "=", words[at++]));
   } else {
     out.push_back(name);
   }
+}
+
+// `bench serve …`, as it is called there, and a flag's older name.
+std::vector<std::string> OfItsLoadGenerator(std::vector<std::string> words) {
+  constexpr std::string_view kOlder = "--endpoint-type";
+  if (words.size() > 1 && words[1] == "serve") words.erase(words.begin() + 1);
+  for (std::string& word : words) {
+    if (word == kOlder || word.starts_with(StrCat(kOlder, "="))) word = StrCat("--backend", word.substr(kOlder.size()));
+  }
+  return words;
 }
 
 // Whether no word behind a list can be the model: it was named, or the command takes none.
@@ -258,7 +353,9 @@ absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::str
   const bool bench = words[0] == "bench";
   if (!server && !bench && words[0] != "plan" && words[0] != "sim") return words;
   for (std::string& word : words) word = WithDashes(server ? LongName(std::move(word)) : std::move(word));
+  if (bench) words = OfItsLoadGenerator(std::move(words));
   if (!server && !bench) return words;
+  if (server) words = WithoutPaths(words);
   const bool takes_lists = server && NamesTheModel(words);
   std::vector<std::string> out;
   for (size_t at = 0; at < words.size();) {
@@ -276,6 +373,8 @@ absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::str
       BATON_ASSIGN_OR_RETURN(translated, TranslateServerFlag(given, notes));
     } else if (row != nullptr) {
       BATON_ASSIGN_OR_RETURN(translated, Translate(*row, /*negated=*/false, given, notes));
+    } else {
+      BATON_ASSIGN_OR_RETURN(translated, TranslateValue(given, name, kBenchRefused, kBenchValues, notes));
     }
     if (translated) {
       at = after;

@@ -42,8 +42,9 @@ absl::StatusOr<std::optional<TranslatedFlag>> TranslateFlag(std::string_view nam
                                                             std::vector<std::string>& notes);
 
 /// A command line, without the program's name, for the parser: `--a_b` is `--a-b`, `-tp 2` is the long name, `--flag
-/// True` is `--flag=True`, names behind a list's flag are each its value once the model is named, and flags are
-/// translated as above. Of the commands that are servers, and of `bench` with its own table; others are left alone.
+/// True` is `--flag=True`, `--flag.key 1` is `--flag={"key":1}`, names behind a list's flag are each its value once the
+/// model is named, `bench serve` is `bench`, and flags are translated as above. Of the commands that are servers, and
+/// of `bench` with its own table; others are left alone.
 absl::StatusOr<std::vector<std::string>> TranslateArguments(std::vector<std::string> arguments,
                                                             std::vector<std::string>& notes);
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/flag_set.h"
 #include "cli/vllm_flags.h"
@@ -32,6 +33,22 @@ TEST(VllmFlags, OfItsLoadGeneratorsFlagsWhatIsNotThereIsTakenOrRefusedWithAReaso
     EXPECT_THAT(said.status().message(), HasSubstr(StrCat("--", row.name))) << row.name;
     EXPECT_THAT(said.status().message(), HasSubstr(" is refused: ")) << row.name;
   }
+}
+
+TEST(VllmFlags, ItsLoadGeneratorsCommandLineIsOneOfOurs) {
+  std::vector<std::string> notes;
+  auto words = [&](std::vector<std::string> given) {
+    const auto out = TranslateArguments(std::move(given), notes);
+    return out.ok() ? absl::StrJoin(*out, " ") : std::string(out.status().message());
+  };
+  EXPECT_EQ(words({"bench", "serve", "--model", "m", "--endpoint-type", "openai-chat"}),
+            "bench --model m --backend openai-chat");
+  EXPECT_EQ(words({"bench", "--backend", "sglang", "--model", "serve"}), "bench --backend=openai --model serve");
+  EXPECT_EQ(words({"bench", "--endpoint_type=llama.cpp", "--custom-skip-chat-template"}), "bench --backend=openai");
+  EXPECT_THAT(words({"bench", "--backend", "tgi"}), HasSubstr("--backend tgi is refused: its API is not OpenAI's"));
+  EXPECT_THAT(words({"bench", "--backend=vllm-rerank"}), HasSubstr("what is measured is generated text"));
+  EXPECT_THAT(words({"bench", "--dataset-name", "hf"}), HasSubstr("nothing is fetched: --dataset-name custom"));
+  EXPECT_THAT(words({"bench", "--dataset-name", "random-mm"}), HasSubstr("prompts are texts"));
 }
 
 // Each flag of `vllm bench serve` 0.33, with a value as people write it.

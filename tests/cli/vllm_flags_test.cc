@@ -2,18 +2,14 @@
 
 #include <gmock/gmock.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fstream>
 #include <set>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "cli/flag_set.h"
-#include "cli/serve_config.h"
 #include "common/str_cat.h"
-#include "router/router_config.h"
-#include "worker/worker_config.h"
+#include "tests/cli/parsed_serve.h"
 
 namespace baton::cli {
 namespace {
@@ -129,36 +125,6 @@ const std::vector<std::vector<std::string>> kUsage = {{"model", "m"},
                                                       {"additional-config", "{}"},
                                                       {"hf-config-path", "c"}};
 
-// The flags of `baton serve`, parsed without starting anything.
-struct Serve {
-  Serve() {
-    set.Add(serve, "serve");
-    set.Add(router, "router", {"model", "served-model-name", "worker"});
-    set.Add(worker, "worker", {"host", "port", "model", "served-model-name", "role", "worker-id"});
-    set.Attach(app, "model");
-  }
-  /// What the parser says to a command line after its translation; empty: it is taken.
-  std::string Parse(std::vector<std::string> words) {
-    words.insert(words.begin(), "serve");
-    auto out = TranslateArguments(std::move(words), notes);
-    if (!out.ok()) return std::string(out.status().message());
-    out->erase(out->begin());
-    std::reverse(out->begin(), out->end());
-    try {
-      app.parse(*out);
-    } catch (const CLI::ParseError& error) {
-      return StrCat("unknown: ", error.what());
-    }
-    return std::string(set.status().message());
-  }
-  CLI::App app;
-  ServeConfig serve;
-  router::RouterConfig router;
-  worker::WorkerConfig worker;
-  FlagSet set;
-  std::vector<std::string> notes;
-};
-
 TEST(VllmFlags, EachOfTheUsageTextIsTakenOrRefusedWithAReason) {
   EXPECT_EQ(kUsage.size(), 106u);
   std::set<std::string> names;
@@ -169,7 +135,7 @@ TEST(VllmFlags, EachOfTheUsageTextIsTakenOrRefusedWithAReason) {
       std::vector<std::string> words = row;
       std::replace(words[0].begin(), words[0].end(), '-', separator);
       words[0] = "--" + words[0];
-      const std::string said = Serve().Parse(words);
+      const std::string said = ParsedServe().Parse(words);
       (said.empty() ? taken : refused) += 1;
       if (!said.empty()) {
         EXPECT_THAT(said, HasSubstr(" is refused: ")) << row[0];
@@ -209,7 +175,7 @@ TEST(VllmFlags, EachValueOfItsSetsIsTakenOrRefusedWithAReason) {
   };
   for (const auto& [name, values] : sets) {
     for (const std::string& value : std::vector<std::string>(absl::StrSplit(values, ' '))) {
-      Serve serve;
+      ParsedServe serve;
       const std::string said = serve.Parse({"m", "--" + name, value});
       if (!said.empty()) {
         EXPECT_THAT(said, HasSubstr(StrCat("--", name, " ", value, " is refused: "))) << said;
@@ -221,8 +187,8 @@ TEST(VllmFlags, EachValueOfItsSetsIsTakenOrRefusedWithAReason) {
         EXPECT_TRUE(status.ok()) << status;
     }
   }
-  EXPECT_EQ(Serve().Parse({"m", "--quantization", "awq_marlin", "--load-format", "safetensors"}), "");
-  EXPECT_THAT(Serve().Parse({"m", "--prefill.kv-cache-dtype", "fp8_e5m2"}),
+  EXPECT_EQ(ParsedServe().Parse({"m", "--quantization", "awq_marlin", "--load-format", "safetensors"}), "");
+  EXPECT_THAT(ParsedServe().Parse({"m", "--prefill.kv-cache-dtype", "fp8_e5m2"}),
               HasSubstr("KV in fp8 is E4M3 (taken: auto"));
 }
 
@@ -237,11 +203,11 @@ TEST(VllmFlags, ASwitchThatMayHaveAWordBehindItNeedsNone) {
       EXPECT_THAT(*out, ElementsAre("serve", "m", "--port", "1"));
     }
   }
-  EXPECT_THAT(Serve().Parse({"m", "--disable-logprobs-during-spec-decoding"}), HasSubstr(" is refused: "));
+  EXPECT_THAT(ParsedServe().Parse({"m", "--disable-logprobs-during-spec-decoding"}), HasSubstr(" is refused: "));
 }
 
 TEST(VllmFlags, NoRowOfTheTableIsAFlagOfOurOwnAndEveryOneHasAReason) {
-  const Serve serve;
+  const ParsedServe serve;
   std::set<std::string_view> seen;
   for (const VllmFlag& row : VllmFlags()) {
     EXPECT_TRUE(seen.insert(row.name).second) << row.name;
@@ -322,11 +288,11 @@ TEST(VllmFlags, TheModelMayStandBehindAnyFlag) {
                                              {"--tokenizer-pool-size", "3", "m"},
                                              {"--served-model-name", "a", "m"},
                                              {"--port", "1", "--model", "m"}}) {
-    Serve serve;
+    ParsedServe serve;
     EXPECT_EQ(serve.Parse(words), "") << words[0];
     EXPECT_EQ(serve.serve.model, "m") << words[0];
   }
-  EXPECT_THAT(Serve().Parse({"m", "--port", "1", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
+  EXPECT_THAT(ParsedServe().Parse({"m", "--port", "1", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
 }
 
 TEST(VllmFlags, NamesBehindAListAreItsValuesOnceTheModelIsNamed) {
@@ -338,7 +304,7 @@ TEST(VllmFlags, NamesBehindAListAreItsValuesOnceTheModelIsNamed) {
               ElementsAre("serve", "--served-model-name=a", "--served-model-name=b", "--model", "m"));
   EXPECT_THAT(words({"serve", "--served-model-name", "a", "m"}), ElementsAre("serve", "--served-model-name", "a", "m"));
   EXPECT_THAT(words({"router", "--worker", "h:1", "h:2"}), ElementsAre("router", "--worker=h:1", "--worker=h:2"));
-  EXPECT_THAT(Serve().Parse({"m", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
+  EXPECT_THAT(ParsedServe().Parse({"m", "n"}), HasSubstr("--model: one value is wanted, got m and n"));
 }
 
 TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
@@ -355,7 +321,7 @@ TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
   const std::string path = testing::TempDir() + "theirs.yaml";
   const auto of_file = [&](const std::string& text) {
     std::ofstream(path) << text;
-    Serve s;
+    ParsedServe s;
     notes.clear();
     const absl::Status status = s.set.ApplyYaml(path, notes);
     return std::pair(status, s.worker.dtype + " " + absl::StrJoin(s.serve.served_model_name, "+"));
@@ -367,7 +333,7 @@ TEST(VllmFlags, AFileAndVariablesMaySayThemToo) {
   EXPECT_EQ(notes.size(), 3u);
   const auto overrides = [&](const std::string& text) {
     std::ofstream(path) << text;
-    Serve s;
+    ParsedServe s;
     const absl::Status read = s.set.ApplyYaml(path, notes);
     return read.ok() ? s.worker.hf_overrides + s.worker.rope_scaling : std::string(read.message());
   };
