@@ -179,7 +179,7 @@ void WorkerLink::Do(OpenSession action) {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, action.session};
     const bool other = view_.facts != nullptr && view_.facts->incarnation != facts_->incarnation;
-    view_.restarts += other;
+    view_.restarts += other && !view_.changes_its_role();
     if (other) view_.unproven = parts_.host.UnprovenAtFirst();
     view_.facts = facts_;
     view_.load = WorkerLoad{};
@@ -248,7 +248,7 @@ void WorkerLink::Do(EndSession action) {
   {
     std::lock_guard lock(mutex_);
     id = std::exchange(view_.id, WorkerId{slot_, 0});
-    ++view_.losses;
+    view_.losses += !view_.changes_its_role();
     std::swap(book, book_);
   }
   wire_->CloseSession();
@@ -273,10 +273,11 @@ void WorkerLink::Do(ShowLink show) {
   view_.detail = show.detail;
   view_.phase = show.phase;
   view_.progress = show.progress;
+  const bool asked_for = view_.changes_its_role();
   const std::string name = view_.facts ? view_.name() + " (" + view_.address + ")" : view_.address;
   lock.unlock();
   if (changed) {
-    const bool bad = show.state == LinkState::kLost || show.state == LinkState::kMismatch;
+    const bool bad = !asked_for && (show.state == LinkState::kLost || show.state == LinkState::kMismatch);
     Log(bad ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: {}{}{}{}", name, LinkStateName(show.state),
         show.phase.empty() ? "" : " " + show.phase, show.detail.empty() ? "" : ": ", show.detail);
   }

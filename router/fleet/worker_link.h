@@ -48,7 +48,7 @@ struct LinkView {
   int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
   int64_t restarts = 0;  ///< handshakes in which the worker was another process than before
-  int64_t losses = 0;    ///< sessions that ended
+  int64_t losses = 0;    ///< sessions that ended, but for changes of its role
   TimePoint since{};     ///< it is in this state, held or not
   TimePoint dials_at{};  ///< while it is not connected: again
   std::string held;      ///< why it takes no new requests though it is there; empty: it takes them
@@ -57,6 +57,10 @@ struct LinkView {
   std::shared_ptr<const FlipView> flip;  ///< the latest change of its role; null: none
   bool duplicate = false;                ///< the process is reached at another address already
 
+  /// A session that ends now is no loss, and another incarnation no restart: this router has asked for both.
+  bool changes_its_role() const {
+    return flip && (flip->stage == FlipStage::kChanges || flip->stage == FlipStage::kReturns);
+  }
   bool takes_requests() const { return state == LinkState::kReady && held.empty() && unproven.empty(); }
   /// The same as people see it: one that takes no new requests drains, or is not proven yet.
   LinkState shown_state() const {

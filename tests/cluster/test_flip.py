@@ -86,6 +86,9 @@ class Flips(unittest.TestCase):
                     c.wait_until(lambda: load.count > seen + 6, "requests after the change")
             self.assertEqual(load.wrong, [])
             self.assertEqual(answers(c), want)
+            for counter in ("baton_worker_losses_total", "baton_worker_restarts_total"):
+                self.assertEqual(c.metric(counter), 0, f"{counter}: nothing was lost, and nothing started")
+            self.assertNotRegex(c.log.read_text(), r"\[warning\].*changes its role")
             wait_for_memory(c, "four flips")
 
     def test_weights_and_prefix_cache_stay(self):
