@@ -90,6 +90,7 @@ std::string ConfigJson(const KnownModel& model) {
                                  {"max_position_embeddings", model.context},
                                  {"tie_word_embeddings", model.tied}};
   if (model.window > 0) json["sliding_window"] = model.window;
+  if (model.window == 0 && model.family == "mistral") json["sliding_window"] = nullptr;  // absent it is 4096 there
   return json.dump(2) + "\n";
 }
 

@@ -36,6 +36,18 @@ TEST(KnownModels, KvBytesOfATokenAreThoseOfThePublishedShapes) {
   }
 }
 
+TEST(KnownModels, OnlyThoseHaveAWindowWhosePublishedConfigHasOne) {
+  const std::map<std::string, int> windows = {{"gemma-2-9b", 4096}, {"gemma-3-1b", 512}};
+  for (const KnownModel& model : KnownModels()) {
+    const auto read = engine::ParseHfConfig(nlohmann::json::parse(ConfigJson(model)), std::string(model.name));
+    ASSERT_TRUE(read.ok()) << read.status();
+    int longest = 0;
+    for (const auto& layer : read->config.layers) longest = std::max(longest, layer.window);
+    const auto published = windows.find(std::string(model.name));
+    EXPECT_EQ(longest, published == windows.end() ? 0 : published->second) << model.name;
+  }
+}
+
 TEST(KnownModels, TheTableHasARowForEachAndItsType) {
   const std::string table = KvTable(DType::kBF16);
   EXPECT_EQ(static_cast<size_t>(std::ranges::count(table, '\n')), KnownModels().size() + 1);
