@@ -45,6 +45,19 @@ Row RowOf(const FlagSet& set, const Flag& flag) {
   return row;
 }
 
+// Of `prefill.max-num-seqs` what `max-num-seqs` is for all workers, where nothing is said for one role.
+Row RowOfRole(const FlagSet& set, const Flag& flag) {
+  const size_t dot = flag.name.find('.');
+  if (dot == std::string::npos || set.layers().contains(flag.name)) return RowOf(set, flag);
+  const std::string for_all = flag.name.substr(dot + 1);
+  const auto common = std::ranges::find(set.flags(), for_all, &Flag::name);
+  if (common == set.flags().end() || !set.layers().contains(for_all)) return RowOf(set, flag);
+  Row row = RowOf(set, *common);
+  row.flag = flag.name;
+  row.from = "as " + for_all;
+  return row;
+}
+
 std::string Cell(std::string_view text) {
   return absl::StrReplaceAll(AbslView(text), {{"|", "\\|"}, {"<", "&lt;"}, {"\n", " "}});
 }
@@ -95,7 +108,7 @@ void AddVllmTable(std::string& page) {
 
 std::string ExplainText(const FlagSet& set) {
   std::vector<Row> rows{{"FLAG", "VALUE", "FROM"}};
-  for (const Flag& flag : set.flags()) rows.push_back(RowOf(set, flag));
+  for (const Flag& flag : set.flags()) rows.push_back(RowOfRole(set, flag));
   int flag_width = 0, value_width = 0;
   for (const Row& row : rows) {
     flag_width = std::max(flag_width, static_cast<int>(row.flag.size()));

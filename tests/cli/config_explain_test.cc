@@ -12,6 +12,7 @@
 
 #include "cli/router_ports.h"
 #include "router/router_config.h"
+#include "worker/worker_config.h"
 
 namespace baton::cli {
 namespace {
@@ -48,6 +49,23 @@ std::string LineOf(const std::string& text, const std::string& flag) {
     }
   }
   return "no line of " + flag;
+}
+
+TEST(ConfigExplain, AWorkerOfARoleHasWhatIsSaidForAllUnlessSomethingIsSaidForIt) {
+  CLI::App app;
+  worker::WorkerConfig all, prefill, decode;
+  FlagSet set;
+  set.Add(all, "worker");
+  set.Add(prefill, "workers of --prefill", {}, "prefill.");
+  set.Add(decode, "workers of --decode", {}, "decode.");
+  set.Attach(app);
+  std::vector<std::string> args = {"--max-num-seqs=9", "--decode.max-num-seqs=3"};
+  std::ranges::reverse(args);
+  app.parse(args);
+  const std::string text = ExplainText(set);
+  EXPECT_EQ(LineOf(text, "prefill.max-num-seqs"), "prefill.max-num-seqs 9 as max-num-seqs");
+  EXPECT_EQ(LineOf(text, "decode.max-num-seqs"), "decode.max-num-seqs 3 the command line");
+  EXPECT_THAT(LineOf(text, "prefill.block-size"), HasSubstr("prefill.block-size 16 default"));
 }
 
 TEST(ConfigExplain, EachValueHasItsSourceAndThoseItBeat) {
