@@ -1,0 +1,20 @@
+# baton_grpcpp: gRPC for C++. CMake's pkg_check_modules asks pkg-config a score of questions, and for each one of gRPC's it reads
+# some hundred files of abseil's: 18 s. One question is enough, once in a build folder.
+find_package(PkgConfig REQUIRED)
+if(NOT BATON_GRPCPP_FLAGS)
+  execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --cflags --libs grpc++
+    OUTPUT_VARIABLE grpcpp_flags ERROR_VARIABLE grpcpp_error RESULT_VARIABLE grpcpp_failed OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(grpcpp_failed)
+    message(FATAL_ERROR "gRPC is needed (libgrpc++-dev, scripts/bootstrap.sh): ${grpcpp_error}")
+  endif()
+  separate_arguments(grpcpp_flags UNIX_COMMAND "${grpcpp_flags}")
+  list(REMOVE_DUPLICATES grpcpp_flags)
+  set(BATON_GRPCPP_FLAGS "${grpcpp_flags}" CACHE INTERNAL "What pkg-config says of gRPC")
+endif()
+set(grpcpp_compile ${BATON_GRPCPP_FLAGS})
+set(grpcpp_link ${BATON_GRPCPP_FLAGS})
+list(FILTER grpcpp_compile EXCLUDE REGEX "^-([lL]|Wl,|pthread)")
+list(FILTER grpcpp_link INCLUDE REGEX "^-([lL]|Wl,|pthread)")
+add_library(baton_grpcpp INTERFACE IMPORTED GLOBAL)
+target_compile_options(baton_grpcpp INTERFACE ${grpcpp_compile})
+target_link_libraries(baton_grpcpp INTERFACE ${grpcpp_link})
