@@ -15,13 +15,20 @@ out=build/cuda
 archs=${BATON_CUDA_ARCHS:-90a 80 100}
 mkdir -p "$out"
 echo "nvcc: $nvcc, ${BATON_CUDA_JOBS:-$(nproc)} jobs"
+# name_of SOURCE: of its files in the folder.
+name_of() { local name=${1%.*}; name=${name#build/cuda/}; echo "${name//\//_}"; }
+# digest SOURCE DIRECTORY: what it and everything of ours that it includes are made of, in a file.
+digest() {
+  local headers; headers=$(g++ -std=c++20 -I. -MM -x c++ "$1" | tr -d '\\:' | tr ' ' '\n' | grep -E '\.(h|cuh|cu|cc)$' | sort -u)
+  cat scripts/build_cuda.sh kernels/px/*.cuh $headers | sha256sum >"$2/$(name_of "$1").digest"
+}
 # compile NVCC SOURCE ARCH DIRECTORY: one object per (source, architecture), of sm_80 and sm_100 the device's half only;
 # rebuilt when a source, a header or the compiler changed.
 compile() {
   local nvcc=$1 source=$2 arch=$3 out=$4
-  local name; name=$(echo "${source%.*}" | tr / _).$arch
-  local headers; headers=$(g++ -std=c++20 -I. -MM -x c++ "$source" | tr -d '\\:' | tr ' ' '\n' | grep -E '\.(h|cuh|cu|cc)$' | sort -u)
-  local key; key="$(cat scripts/build_cuda.sh kernels/px/*.cuh $headers | sha256sum) $nvcc"
+  local name; name=$(name_of "$source")
+  local key; key="$(cat "$out/$name.digest") $nvcc"
+  name=$name.$arch
   if [ -e "$out/$name.o" ] && [ "$(cat "$out/$name.key" 2>/dev/null)" = "$key" ]; then return; fi
   local keep TIMEFORMAT="  $name %U s of CPU, %R s"; keep=$(mktemp -d "$PWD/$out/keep.XXXXXX")
   # 20050: `inline` on kernels, which the host half needs.
@@ -36,10 +43,18 @@ compile() {
   rm -rf "$keep"
   echo "$key" >"$out/$name.key"
 }
-export -f compile
+export -f name_of digest compile
 rm -rf "$out"/keep.*
+# What only calls the kernels, in two halves: most of what one source costs is the headers that all of them include.
+batches=("$out/host_0.cc" "$out/host_1.cc")
+which=0
+rm -f "${batches[@]}"
+for source in kernels/cuda/host/*.cc; do
+  echo "#include \"$source\"" >>"${batches[$((which++ % 2))]}"
+done
 # Kernels (.cu) for every architecture, what only calls them (.cc) for the one that is archived. Longest first.
-jobs=$(for source in kernels/cuda/instances/attention*.cu kernels/cuda/instances/gemm*.cu $(find kernels -name '*.cu' | LC_ALL=C sort | grep -v -e /attention -e /gemm) kernels/cuda/host/*.cc; do
+sources=$(echo kernels/cuda/instances/attention*.cu "${batches[@]}" kernels/cuda/instances/gemm*.cu $(find kernels -name '*.cu' | LC_ALL=C sort | grep -v -e /attention -e /gemm))
+jobs=$(for source in $sources; do
   for arch in $archs; do
     # Calling code once; wgmma is sm_90a's alone.
     if [[ $arch != 90a && ($source != *.cu || $source == *_wgmma.cu) ]]; then continue; fi
@@ -47,10 +62,11 @@ jobs=$(for source in kernels/cuda/instances/attention*.cu kernels/cuda/instances
   done
 done)
 # What no longer has a source goes.
-known=$(sed -E 's/\.(cu|cc) /./; s#/#_#g' <<<"$jobs")
+known=$(while read -r source arch; do echo "$(name_of "$source").$arch"; done <<<"$jobs")
 for log in "$out"/*.log; do
   if [ -e "$log" ] && ! grep -qx "$(basename "${log%.log}")" <<<"$known"; then rm -f "${log%.log}".*; fi
 done
+tr ' ' '\n' <<<"$sources" | xargs -P "${BATON_CUDA_JOBS:-$(nproc)}" -L 1 bash -c 'digest "$1" "$0" || exit 255' "$out"
 xargs -P "${BATON_CUDA_JOBS:-$(nproc)}" -L 1 bash -c 'compile "$2" "$0" "$1" "$3" || exit 255' <<<"$(sed "s#\$# $nvcc $out#" <<<"$jobs")"
 rm -f "$out/libbaton_cuda.a"
 ar rcs "$out/libbaton_cuda.a" "$out"/*.90a.o
