@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,10 @@
 #include "load/asker.h"
 #include "load/https.h"
 #include "load/request_body.h"
+
+namespace baton {
+class HttpConnection;
+}
 
 namespace baton::load {
 
@@ -34,12 +39,10 @@ class Client final : public Asker {
   int64_t connections() const override { return connections_; }
 
  private:
-  struct Connection;
   struct Turn;  // one request on one connection
-  template <class Stream>
-  boost::asio::awaitable<bool> Exchange(Turn& turn, Stream& stream);
-  boost::asio::awaitable<std::unique_ptr<Connection>> Connect(Outcome& outcome, TimePoint deadline);
-  boost::asio::awaitable<bool> BeginTls(Connection& connection, Outcome& outcome);
+  boost::asio::awaitable<bool> Exchange(Turn& turn);
+  boost::asio::awaitable<std::unique_ptr<HttpConnection>> Connect(Outcome& outcome, TimePoint deadline);
+  std::string RequestOf(const Prompt& prompt, size_t index, std::string_view request_id) const;
 
   Duration Since() const { return clock_.Now() - start_; }
 
@@ -47,7 +50,7 @@ class Client final : public Asker {
   const RequestBody& body_;
   const Clock& clock_;
   TimePoint start_{};
-  std::vector<std::unique_ptr<Connection>> idle_;
+  std::vector<std::unique_ptr<HttpConnection>> idle_;
   boost::asio::ip::tcp::resolver::results_type addresses_;  // resolved once
   int64_t connections_ = 0;
 };

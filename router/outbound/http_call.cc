@@ -4,30 +4,20 @@
 
 #include "router/outbound/http_call.h"
 
-#include <openssl/ssl.h>
-
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/ssl.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http.hpp>
-#include <boost/beast/ssl.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/this_coro.hpp>
 
 #include "common/foreign_text.h"
+#include "common/http/http_connection.h"
 #include "common/net/address.h"
 #include "common/status.h"
 
 namespace baton::router {
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
-using asio::ip::tcp;
-using boost::system::error_code;
+using Error = HttpConnection::Error;
 
 namespace {
 
@@ -53,31 +43,28 @@ class Fetch {
   }
 
  private:
-  absl::Status Broken(const char* what, error_code error) const {
+  absl::Status Broken(const char* what, const Error& error) const {
     return absl::UnavailableError(
         StrCat(request_.who, " ", request_.place.host_header, ": ", what, ": ", error.message()));
   }
 
   asio::awaitable<void> Talk() {
-    error_code error;
-    const auto executor = co_await asio::this_coro::executor;
-    tcp::resolver resolver(executor);
-    const auto found = co_await resolver.async_resolve(request_.place.host, request_.place.port,
-                                                       asio::redirect_error(asio::use_awaitable, error));
+    Error error;
+    const auto found = co_await HttpConnection::Resolve(request_.place.host, request_.place.port, error);
     if (error) {
       result_ = Broken("its name is not resolved", error);
       co_return;
     }
-    beast::tcp_stream socket(executor);
-    socket.expires_after(patience_.answer);
-    co_await socket.async_connect(found, asio::redirect_error(asio::use_awaitable, error));
+    HttpConnection server(co_await asio::this_coro::executor);
+    server.ExpireAfter(patience_.answer);
+    co_await server.Connect(found, error);
     if (error) {
       result_ = Broken("connecting", error);
       co_return;
     }
-    socket.socket().set_option(asio::socket_base::keep_alive(true), error);
+    server.socket().set_option(asio::socket_base::keep_alive(true), error);
     if (!request_.place.tls) {
-      co_await Ask(socket, socket);
+      co_await Ask(server);
       co_return;
     }
     asio::ssl::context tls(asio::ssl::context::tls_client);
@@ -88,62 +75,46 @@ class Fetch {
           absl::UnavailableError(StrCat("no certificates can be read from ", request_.ca_file, ": ", error.message()));
       co_return;
     }
-    beast::ssl_stream<beast::tcp_stream> stream(std::move(socket), tls);
-    stream.set_verify_callback(asio::ssl::host_name_verification(request_.place.host));
-    if (!net::IsIpAddress(request_.place.host))
-      SSL_set_tlsext_host_name(stream.native_handle(), request_.place.host.c_str());
-    co_await stream.async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, error));
+    co_await server.StartTls(tls, request_.place.host, error);
     if (error) {
       result_ = Broken("TLS", error);
       co_return;
     }
-    co_await Ask(stream, beast::get_lowest_layer(stream));
+    co_await Ask(server);
   }
 
-  template <class Stream>
-  asio::awaitable<void> Ask(Stream& stream, beast::tcp_stream& socket) {
-    error_code error;
-    http::request<http::string_body> request(request_.body.empty() ? http::verb::get : http::verb::post,
-                                             request_.target, 11);
-    if (!request_.body.empty()) {
-      request.set(http::field::content_type, "application/json");
-      request.body() = request_.body;
-      request.prepare_payload();
-    }
-    request.set(http::field::host, request_.place.host_header);
-    request.set(http::field::user_agent, "baton");
-    request.set(http::field::accept, "application/json");
-    request.set(http::field::connection, "close");
-    if (!request_.token.empty()) request.set(http::field::authorization, StrCat("Bearer ", request_.token));
-    socket.expires_after(patience_.answer);
-    co_await http::async_write(stream, request, asio::redirect_error(asio::use_awaitable, error));
-    beast::flat_buffer buffer;
-    http::response_parser<http::buffer_body> parser;
-    parser.body_limit(boost::none);
-    if (!error)
-      co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+  std::string Text() const {
+    const bool posts = !request_.body.empty();
+    std::string text = StrCat(posts ? "POST " : "GET ", request_.target, " HTTP/1.1\r\n");
+    if (posts) text += StrCat("Content-Type: application/json\r\nContent-Length: ", request_.body.size(), "\r\n");
+    text += StrCat("Host: ", request_.place.host_header,
+                   "\r\nUser-Agent: baton\r\nAccept: application/json\r\nConnection: close\r\n");
+    if (!request_.token.empty()) text += StrCat("Authorization: Bearer ", request_.token, "\r\n");
+    return StrCat(text, "\r\n", request_.body);
+  }
+
+  asio::awaitable<void> Ask(HttpConnection& server) {
+    Error error;
+    const std::string text = Text();
+    server.ExpireAfter(patience_.answer);
+    co_await server.Ask(text, error);
     if (error) {
       result_ = Broken("asking", error);
       co_return;
     }
-    const unsigned code = parser.get().result_int();
+    const int code = server.status();
     const bool well = code >= 200 && code < 300;
     if (well && reader_.on_open) reader_.on_open();
     std::string reason;
-    while (!parser.is_done()) {
-      char piece[16 << 10];
-      parser.get().body().data = piece;
-      parser.get().body().size = sizeof(piece);
-      socket.expires_after(well ? patience_.silence : patience_.answer);
-      co_await http::async_read_some(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-      const std::string_view got(piece, sizeof(piece) - parser.get().body().size);
+    while (!server.ended()) {
+      server.ExpireAfter(well ? patience_.silence : patience_.answer);
+      const std::string_view got = co_await server.Read(error);
       if (well) {
         result_ = reader_.on_piece(got);
         if (!result_.ok()) co_return;
       } else if (reason.size() < kMostReason) {
         reason.append(got.substr(0, kMostReason - reason.size()));
       }
-      if (error == http::error::need_buffer) continue;
       if (error && well) {
         result_ = Broken("the answer broke off", error);
         co_return;
