@@ -323,8 +323,6 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"jit-monitor-verbose", kNone, "", "*", kGraph},
     // Its HTTP server.
     {"trust-request-chat-template", kNone, "", "", "a request brings no template: --chat-template"},
-    {"default-chat-template-kwargs", kOne, "", "{}", "a request says it itself: chat_template_kwargs"},
-    {"enable-force-include-usage", kNone, "", "", "a request asks for that itself: stream_options.include_usage"},
     {"exclude-tools-when-tool-choice-none", kNone, "", "",
      "the template sees the tools that a request lists: leave them out there"},
     {"tool-server", kOne, "", "", "no tools are run here: clients do"},

@@ -49,6 +49,7 @@ struct RouterConfig {
   std::string reasoning_parser = "auto";
   std::string generation_config = "auto";
   std::string override_generation_config;
+  std::string default_chat_template_kwargs;
   std::string hash_key_file;
 
   // ---- access
@@ -70,6 +71,7 @@ struct RouterConfig {
   int64_t max_running_tokens = 16 << 20;
   int32_t max_choices = 128;
   int32_t max_logprobs = 20;
+  bool enable_force_include_usage = false;
 
   // ---- threads
   int32_t http_threads = 0;
@@ -191,7 +193,7 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
         "read no tokenizer: requests and answers are token ids; fields of text are 400");
   field("hf-config-path", c.hf_config_path, "",
         "HF directory whose generation_config.json is read in place of the model's");
-  field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
+  field("chat-template", c.chat_template, "", "file with a Jinja chat template, or its text (the model's)");
   field("tool-call-parser", c.tool_call_parser, "", "how the model writes calls of functions", ToolCallParserRule());
   field("reasoning-parser", c.reasoning_parser, "", "how the model writes thoughts before its answer",
         OneOf({{"auto", "as the chat template shows it"},
@@ -201,6 +203,8 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("generation-config", c.generation_config, "", "defaults of sampling", GenerationConfigRule());
   field("override-generation-config", c.override_generation_config, "",
         "a JSON object of generation_config.json's keys, over those: '{\"temperature\": 0.5}'");
+  field("default-chat-template-kwargs", c.default_chat_template_kwargs, "",
+        "a JSON object of the chat template's variables where a request does not say: '{\"enable_thinking\": false}'");
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field(
@@ -241,6 +245,8 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
         "prompt tokens of all requests in the router; more is 429", Range(1, int64_t{1} << 50));
   field("max-choices", c.max_choices, "", "n times prompts in one request", Range(1, 65536));
   field("max-logprobs", c.max_logprobs, "", "top_logprobs and prompt_logprobs a request may ask for", Range(0, 1024));
+  field("enable-force-include-usage", c.enable_force_include_usage, "",
+        "streamed chats and completions end with their usage, as if `stream_options.include_usage` asked for it");
   field("http-threads", c.http_threads, "threads", "io threads (0 = cores)", Range(0, 1024));
   field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)",
         Range(0, 1024));

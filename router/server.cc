@@ -370,8 +370,12 @@ namespace {
 
 TextFiles TextFilesOf(const RouterConfig& config) {
   const bool folder = config.generation_config != "auto" && config.generation_config != "vllm";
-  return {config.skip_tokenizer_init, config.tokenizer, config.hf_config_path, folder ? config.generation_config : "",
-          config.override_generation_config};
+  return {config.skip_tokenizer_init,
+          config.tokenizer,
+          config.hf_config_path,
+          folder ? config.generation_config : "",
+          config.override_generation_config,
+          config.default_chat_template_kwargs};
 }
 
 }  // namespace

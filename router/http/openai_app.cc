@@ -245,6 +245,8 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   for (const Prompt& prompt : request.prompts) {
     if (auto error = CheckNeedsNoText(model, prompt)) return call->Fail(*error);
   }
+  if (request.api == Api::kChat || request.api == Api::kText)
+    request.include_usage |= request.stream && service_.services().config.enable_force_include_usage;
   request.input.shows_prompt = request.echo;
   if (!model.tokenizer->exists()) request.return_token_ids = request.return_tokens_as_token_ids = true;
   if (!request.input.session.empty() && service_.services().config.route_policy != "session")

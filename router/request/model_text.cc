@@ -14,6 +14,7 @@
 #include "common/foreign_text.h"
 #include "common/gguf.h"
 #include "common/nearest_name.h"
+#include "common/open_to_read.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -26,9 +27,8 @@ namespace baton::router {
 namespace {
 namespace fs = std::filesystem;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(StrCat("cannot read ", path));
+absl::StatusOr<std::string> ReadFile(const std::string& path, std::string_view flag) {
+  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, flag));
   std::ostringstream text;
   text << in.rdbuf();
   return std::move(text).str();
@@ -69,7 +69,7 @@ absl::Status ReadDefaults(const nlohmann::json& json, SamplingOptions& out) {
 }
 
 absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out) {
-  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, "--generation-config"));
   const nlohmann::json json = ShallowJson(text);
   if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path, ": not a JSON object"));
   absl::Status status = ReadDefaults(json, out);
@@ -80,9 +80,28 @@ absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out)
 
 TemplateTokens TokensOf(const Tokenizer& t) { return TemplateTokens{t.bos_token(), t.eos_token(), t.pad_token(), ""}; }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> ReadTemplate(const std::string& file, const Tokenizer& tokenizer) {
-  BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(file));
-  return ChatTemplate::Create(source, TokensOf(tokenizer));
+// "" where the object is empty.
+absl::StatusOr<std::string> TemplateDefaults(const std::string& given) {
+  if (given.empty()) return given;
+  const nlohmann::json json = ShallowJson(given);
+  if (!json.is_object())
+    return absl::InvalidArgumentError(
+        StrCat("--default-chat-template-kwargs: ", Printable(given), " is no JSON object"));
+  return json.empty() ? "" : json.dump();
+}
+
+// Of --chat-template: a file, or the text itself, as vLLM takes both.
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ReadTemplate(const std::string& given, const Tokenizer& tokenizer) {
+  std::error_code ignored;
+  const bool is_text = given.find_first_of("{}\n") != std::string::npos && !fs::exists(given, ignored);
+  std::string source = given;
+  if (!is_text) {
+    BATON_ASSIGN_OR_RETURN(source, ReadFile(given, "--chat-template"));
+  }
+  auto made = ChatTemplate::Create(source, TokensOf(tokenizer));
+  if (made.ok()) return made;
+  return absl::Status(made.status().code(),
+                      StrCat("--chat-template ", Printable(given, 200), ": ", made.status().message()));
 }
 
 template <class T>
@@ -153,7 +172,7 @@ absl::Status LoadDefaults(const std::string& path, bool use_own, const TextFiles
 
 }  // namespace
 
-absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::string& chat_template_file,
+absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::string& chat_template,
                                           bool use_generation_config, size_t token_cache_bytes,
                                           const TextFiles& elsewhere) {
   std::error_code ignored;
@@ -174,13 +193,11 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
   }
   BATON_RETURN_IF_ERROR(LoadDefaults(elsewhere.config.empty() ? path : elsewhere.config, use_generation_config,
                                      elsewhere, model.defaults));
-  if (!chat_template_file.empty()) {
-    auto given = ReadTemplate(chat_template_file, *model.tokenizer);
-    if (!given.ok())
-      return absl::Status(given.status().code(),
-                          StrCat("--chat-template ", chat_template_file, ": ", given.status().message()));
-    model.chat_template = Const(*std::move(given));
+  if (!chat_template.empty()) {
+    BATON_ASSIGN_OR_RETURN(auto given, ReadTemplate(chat_template, *model.tokenizer));
+    model.chat_template = Const(std::move(given));
   }
+  BATON_ASSIGN_OR_RETURN(model.template_defaults, TemplateDefaults(elsewhere.default_chat_template_kwargs));
   if (model.chat_template) model.call_form = CallFormOf(model.chat_template->source());
   model.eos_token_ids = model.tokenizer->eos_ids();
   model.grammars = std::make_shared<GrammarCheck>(*model.tokenizer);

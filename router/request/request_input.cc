@@ -251,6 +251,17 @@ MaybeError CheckNeedsNoText(const ModelText& model, const RequestInput& input) {
   return std::nullopt;
 }
 
+namespace {
+
+// The server's variables of the template, then the request's: of two equal names the last counts.
+std::string VariablesOf(const ModelText& model, const ChatPrompt& chat) {
+  if (model.template_defaults.empty()) return chat.kwargs_json;
+  if (chat.kwargs_json.size() <= 2) return model.template_defaults;
+  return StrCat(model.template_defaults.substr(0, model.template_defaults.size() - 1), ",", chat.kwargs_json.substr(1));
+}
+
+}  // namespace
+
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
                                                        size_t most_bytes) {
   if (auto e = CheckNeedsNoText(model, prompt)) return *std::move(e);
@@ -266,7 +277,8 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   if (lasting) {
     if (auto seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*std::move(seen)};
   }
-  RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
+  const std::string variables = VariablesOf(model, chat);
+  RenderRequest render{chat.messages_json,          chat.tools_json, variables, chat.add_generation_prompt,
                        chat.continue_final_message, std::nullopt};
   const absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
   if (!rendered.ok()) {

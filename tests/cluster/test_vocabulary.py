@@ -98,6 +98,25 @@ class Vocabulary(unittest.TestCase):
         code, said, cards = grpc_call.answers(c.grpc, "/baton.v1.Generation/GetModel", b"")
         self.assertEqual((code, cards[0][1]), ("OK", [b"bare"]), said)
 
+    def test_variables_of_the_template_and_the_usage_of_streams_may_be_the_servers(self):
+        template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ mood }}{{ end }}"
+        flags = ["--chat-template", template, "--default-chat-template-kwargs.mood", "glad", "--default-chat-template-kwargs.end", "!",
+                 "--enable-force-include-usage"]
+        with Cluster(args=flags) as c:
+            chat = lambda **more: c.post("/v1/chat/completions", {**CHAT, "return_token_ids": True, **more}).json()["prompt_token_ids"]
+            ids = lambda text: c.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+            self.assertEqual(chat(), ids("Helloglad!"))
+            self.assertEqual(chat(chat_template_kwargs={"mood": "sad"}), ids("Hellosad!"))
+            self.assertEqual(chat(chat_template_kwargs={}), ids("Helloglad!"))
+            events = [line for line in c.post("/v1/chat/completions", {**CHAT, "stream": True}).body.splitlines() if line.startswith("data: {")]
+            self.assertEqual(json.loads(events[-1][6:])["usage"]["completion_tokens"], 8)
+        for flags, text in ((["--default-chat-template-kwargs", "[1]"], "--default-chat-template-kwargs: [1] is no JSON object"),
+                            (["--chat-template", self.dir], f"--chat-template: cannot read {self.dir}: Is a directory"),
+                            (["--chat-template", "{% for"], "--chat-template {% for: ")):
+            refused = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", *flags])
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            self.assertIn(text, refused.stdout + refused.stderr)
+
     def test_a_config_from_elsewhere_stands_for_the_models_own(self):
         other = self.dir / "config"
         other.mkdir()
