@@ -38,7 +38,7 @@ struct ChoicePart {
   std::string text;
   std::string thoughts;  ///< before the text
   std::vector<int32_t> token_ids;
-  std::vector<PositionLogprobs> logprobs;
+  std::vector<PositionLogprobs> logprobs;  ///< of all tokens; for /v1/responses: of those of text
   bool wants_logprobs = false;
   size_t text_offset = 0;  ///< text completions: where `logprobs` begin, in characters of their tokens' texts
   std::optional<ChoiceFinish> finish;

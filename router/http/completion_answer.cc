@@ -228,14 +228,16 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   Choice& choice = choices_[prompt * n_ + delta.index];
   ChoicePart& part = choice.part;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-  std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
   if (request_.include_reasoning) part.thoughts += delta.thoughts;
-  if (choice.reader) {
-    ToolCallReader::Piece piece = choice.reader->Append(delta.text);
-    TakeCalls(part, std::move(piece));
+  ToolCallReader::Piece piece{delta.text, {}};
+  if (choice.reader) piece = choice.reader->Append(delta.text);
+  if (request_.api == Api::kResponses) {
+    choice.text_positions.Take(std::move(delta.logprobs), static_cast<size_t>(so_far.thought_tokens.value_or(0)),
+                               {!piece.text.empty(), !piece.calls.empty()}, part.logprobs);
   } else {
-    part.text += delta.text;
+    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
   }
+  TakeCalls(part, std::move(piece));
   if (request_.stream) Flush(choice, false);
 }
 
@@ -276,7 +278,11 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   Choice& choice = choices_[prompt * n_ + finish.index];
   choice.ended = true;
   choice.part.finish = finish;
-  if (choice.reader) TakeCalls(choice.part, choice.reader->Finish(EndedByModel(finish)));
+  ToolCallReader::Piece piece;
+  if (choice.reader) piece = choice.reader->Finish(EndedByModel(finish));
+  if (request_.api == Api::kResponses)
+    choice.text_positions.End({!piece.text.empty(), !piece.calls.empty()}, choice.part.logprobs);
+  TakeCalls(choice.part, std::move(piece));
   if (!request_.stream) return;
   Flush(choice, true);
   WriteHeldFinish(false);

@@ -10,6 +10,7 @@
 #include "router/http/answer_format.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
+#include "router/http/text_positions.h"
 #include "router/request/request_service.h"
 
 namespace baton::router {
@@ -34,6 +35,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
     bool ended = false;
     bool prompt_shown = false;               ///< its tokens, in a streamed text
     std::unique_ptr<ToolCallReader> reader;  ///< null: the choice is text
+    TextPositions text_positions;            ///< of an answer that shows the logprobs of its text alone
   };
   struct PromptState {
     std::shared_ptr<RequestHandle> handle;

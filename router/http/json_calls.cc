@@ -50,6 +50,18 @@ void AppendCall(Element call, JsonWriter& w) {
 
 }  // namespace
 
+MaybeError CheckCalls(const std::string& where, Element calls) {
+  simdjson::dom::array array;
+  if (calls.is_null()) return std::nullopt;
+  if (calls.get_array().get(array)) return WrongType(where, "an array", calls);
+  size_t number = 0;
+  for (Element call : array) {
+    const std::string one = StrCat(where, "[", number++, "]");
+    if (!call.is_object()) return WrongType(one, "an object", call);
+  }
+  return std::nullopt;
+}
+
 void AppendCalls(Element calls, std::string& out) {
   JsonWriter w(out);
   simdjson::dom::array array;

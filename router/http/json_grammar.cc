@@ -13,9 +13,10 @@ namespace {
 constexpr char kAnyObject[] = R"({"type":"object"})";
 
 MaybeError Take(std::string_view field, GrammarKind kind, std::string text, CompletionRequest& r) {
-  const std::string top(field.substr(0, field.find('.')));
-  if (r.input.sampling.grammar)
-    return BadRequest(StrCat("`", top, "` and `", r.input.grammar_field, "` both say what the answer must fit."), top);
+  if (r.input.sampling.grammar) {
+    return BadRequest(StrCat("`", field, "` and `", r.input.grammar_field, "` both say what the answer must fit."),
+                      std::string(field));
+  }
   r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{kind, std::move(text)});
   r.input.grammar_field = field;
   return std::nullopt;

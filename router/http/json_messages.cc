@@ -41,6 +41,7 @@ class MessageWriter {
       return Flush();
     }
     has_text_ = false;
+    if (blocks.size() == 0 && role_ == "user") return BadBlock(where, "has an empty `content`.");
     for (Element block : blocks) {
       if (auto error = Take(where, block)) return error;
     }
@@ -73,10 +74,15 @@ class MessageWriter {
     Element input;
     if (block["id"].get_string().get(id) || block["name"].get_string().get(name))
       return BadBlock(where, "has a tool_use block without `id` or `name`.");
+    const bool has_input = !block["input"].get(input);
+    if (has_input && !input.is_object()) {
+      return BadBlock(where,
+                      StrCat("has a tool_use block whose `input` must be an object, got ", json::TypeName(input), "."));
+    }
     if (!calls_.empty()) calls_ += ",";
     JsonWriter w(calls_);
     w.BeginObject().Field("id", id).Field("type", "function").Key("function").BeginObject().Field("name", name);
-    w.Key("arguments").Raw(block["input"].get(input) ? "{}" : simdjson::minify(input)).EndObject().EndObject();
+    w.Key("arguments").Raw(has_input ? simdjson::minify(input) : "{}").EndObject().EndObject();
     return std::nullopt;
   }
 
@@ -156,12 +162,17 @@ MaybeError WriteTools(Element tools, JsonWriter& w, CompletionRequest& given) {
   given.renamed.emplace_back("].function.parameters", "].input_schema");
   given.renamed.emplace_back("].function.", "].");
   w.Key("tools").BeginArray();
+  size_t number = 0;
   for (Element tool : list) {
     std::string_view type, name;
     Element member;
     if (!tool["type"].get_string().get(type) && type != "custom")
       return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
     if (tool["name"].get_string().get(name)) return BadRequest("`tools`: every tool needs a `name`.", "tools");
+    if (tool["input_schema"].get(member) || member.is_null()) {
+      return BadRequest(StrCat("`tools[", number, "].input_schema` is required: a JSON Schema of an object."), "tools");
+    }
+    ++number;
     w.BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
     for (const auto& [theirs, ours] : {std::pair("description", "description"), std::pair("input_schema", "parameters"),
                                        std::pair("strict", "strict")}) {
@@ -210,6 +221,7 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w, CompletionRequest& giv
 /// {"type": "json_schema", "schema": …}
 MaybeError WriteOutputFormat(const char* field, Element format, JsonWriter& w, CompletionRequest& given) {
   given.input.grammar_field = StrCat(field, ".schema");
+  given.renamed.emplace_back("response_format.json_schema", field);
   std::string_view type;
   Element schema;
   if (format["type"].get_string().get(type) || type != "json_schema" || format["schema"].get(schema))
@@ -251,9 +263,13 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
   return std::nullopt;
 }
 
-}  // namespace
+bool IsGiven(const simdjson::dom::object& body, const char* field) {
+  Element e;
+  return !body[field].get(e) && !e.is_null();
+}
 
-std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view body, const JsonLimits& limits) {
+/// `answers`: and does not only count tokens.
+std::variant<CompletionRequest, ApiError> ParseMessages(std::string_view body, const JsonLimits& limits, bool answers) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);
   std::string chat;
@@ -265,8 +281,19 @@ std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view 
     if (auto error = WriteMessagesField(key, value, w, unknown)) return *std::move(error);
   }
   if (auto error = WriteConversation(document.root, w)) return *std::move(error);
+  if (answers && !IsGiven(document.root, "max_tokens") && !IsGiven(document.root, "max_completion_tokens"))
+    return BadRequest("`max_tokens` is required.", "max_tokens");
   w.EndObject();
   return json::AsChat(chat, limits, Api::kMessages, std::move(unknown));
+}
+
+}  // namespace
+
+std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view body, const JsonLimits& limits) {
+  return ParseMessages(body, limits, true);
+}
+std::variant<CompletionRequest, ApiError> ParseCountTokensRequest(std::string_view body, const JsonLimits& limits) {
+  return ParseMessages(body, limits, false);
 }
 
 }  // namespace baton::router

@@ -108,6 +108,8 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
     return WriteOptions(value, w, given);
   } else if (key == "format") {
     given.input.grammar_field = key;
+    for (const char* ours : {"response_format.json_schema.schema", "response_format"})
+      given.renamed.emplace_back(ours, key);
     return WriteOllamaFormat(value, w);
   } else if (key == "logprobs") {
     return json::Read(key, value, p.logprobs);
@@ -134,8 +136,9 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
 
 void WriteCalls(Element calls, size_t message, JsonWriter& w) {
   simdjson::dom::array list;
-  if (calls.get_array().get(list)) return;
-  w.Key("tool_calls").BeginArray();
+  w.Key("tool_calls");
+  if (calls.get_array().get(list)) return void(w.Raw(simdjson::minify(calls)));  // the chat's reader says what is wrong
+  w.BeginArray();
   size_t number = 0;
   for (Element call : list) {
     Element function;

@@ -233,7 +233,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
     simdjson::dom::array parts;
     std::string_view content;
     if (key == "tool_calls") {
-      if (!value.is_array() && !value.is_null()) return WrongType(StrCat(where, ".tool_calls"), "an array", value);
+      if (auto error = CheckCalls(StrCat(where, ".tool_calls"), value)) return error;
       std::string calls;
       AppendCalls(value, calls);
       w.Raw(calls);

@@ -60,6 +60,8 @@ struct Document {
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
 
+/// Whether `calls`, which stand at `where`, are a list of objects, or null.
+MaybeError CheckCalls(const std::string& where, Element calls);
 /// Calls of earlier turns as templates take them: clients send arguments as text, templates print objects.
 void AppendCalls(Element calls, std::string& out);
 

@@ -172,20 +172,30 @@ MaybeError TakeUnknown(std::string_view key, const Document& document, Completio
   return std::nullopt;
 }
 
+// Every `ours` and `ours.member` of a message.
+void RenameQuoted(const std::string& ours, const std::string& theirs, std::string& message) {
+  const std::string quoted = StrCat("`", ours);
+  for (size_t at = message.find(quoted); at != std::string::npos; at = message.find(quoted, at + 1)) {
+    const size_t behind = at + quoted.size();
+    if (behind < message.size() && (message[behind] == '`' || message[behind] == '.'))
+      message.replace(at, quoted.size(), StrCat("`", theirs));
+  }
+}
+
 }  // namespace
 
 ApiError InTheirWords(ApiError error, const Renamed& renamed) {
+  bool found = false;
   for (const auto& [ours, theirs] : renamed) {
     if (ours.front() == ']') {  // a member of a list, named in messages alone
       const size_t at = error.message.find(ours);
       if (at != std::string::npos) error.message.replace(at, ours.size(), theirs);
       continue;
     }
-    if (error.param != ours && !error.param.starts_with(ours + ".")) continue;
-    const std::string quoted = StrCat("`", ours);
-    if (error.message.starts_with(quoted)) error.message.replace(0, quoted.size(), StrCat("`", theirs));
+    RenameQuoted(ours, theirs, error.message);
+    if (found || (error.param != ours && !error.param.starts_with(ours + "."))) continue;
     error.param.replace(0, ours.size(), theirs);
-    break;
+    found = true;
   }
   return error;
 }

@@ -62,6 +62,8 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
 std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body, const JsonLimits& limits);
 /// Bodies of other APIs, as chats.
 std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view body, const JsonLimits& limits);
+/// As ParseMessagesRequest, of a body that need not say how long an answer may be.
+std::variant<CompletionRequest, ApiError> ParseCountTokensRequest(std::string_view body, const JsonLimits& limits);
 std::variant<CompletionRequest, ApiError> ParseResponsesRequest(std::string_view body, const JsonLimits& limits);
 std::variant<CompletionRequest, ApiError> ParseOllamaChat(std::string_view body, const JsonLimits& limits);
 std::variant<CompletionRequest, ApiError> ParseOllamaGenerate(std::string_view body, const JsonLimits& limits);

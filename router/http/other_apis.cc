@@ -35,7 +35,7 @@ std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& req
 }
 
 void OpenAiApp::CountTokens(const std::shared_ptr<Call>& call) {
-  auto parsed = ParseMessagesRequest(call->request.body, call->Limits(service_.services().config));
+  auto parsed = ParseCountTokensRequest(call->request.body, call->Limits(service_.services().config));
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   AnswerTokensOf(call, std::get<CompletionRequest>(std::move(parsed)), "");
 }

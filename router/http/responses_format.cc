@@ -157,20 +157,8 @@ void ResponsesFormat::Close() {
   open_ = Item::kNone;
 }
 
-// Tokens of thoughts, which are the first ones, and of calls have no place for logprobs; those of text may come before
-// it.
-void ResponsesFormat::TakeLogprobs(const ChoicePart& part, const RequestUsage& usage) {
-  positions_ += part.logprobs.size();
-  if (part.text.empty() && !part.calls.empty()) return;
+void ResponsesFormat::Take(const ChoicePart& part) {
   new_logprobs_.insert(new_logprobs_.end(), part.logprobs.begin(), part.logprobs.end());
-  const auto thoughts = static_cast<size_t>(usage.thought_tokens.value_or(0));
-  const size_t before = positions_ - std::min(positions_, new_logprobs_.size());
-  const size_t left_out = std::min(thoughts - std::min(thoughts, before), new_logprobs_.size());
-  new_logprobs_.erase(new_logprobs_.begin(), new_logprobs_.begin() + static_cast<ptrdiff_t>(left_out));
-}
-
-void ResponsesFormat::Take(const ChoicePart& part, const RequestUsage& usage) {
-  TakeLogprobs(part, usage);
   if (!part.thoughts.empty()) {
     Open(Item::kReasoning);
     Add(part.thoughts);
@@ -205,14 +193,15 @@ std::string ResponsesFormat::Begin(size_t, const AnswerTail&) {
   return out_;
 }
 
-const std::string& ResponsesFormat::Piece(const ChoicePart& part, const AnswerTail& tail) {
+const std::string& ResponsesFormat::Piece(const ChoicePart& part, const AnswerTail&) {
   out_.clear();
-  Take(part, tail.usage);
+  Take(part);
   return out_;
 }
 
-std::string ResponsesFormat::Finish(const ChoicePart&, const ChoiceFinish& finish, const AnswerTail&) {
+std::string ResponsesFormat::Finish(const ChoicePart& part, const ChoiceFinish& finish, const AnswerTail&) {
   out_.clear();
+  if (streams_) Take(part);  // what came behind the last piece
   if (const char* const why = ResponsesCutReason(finish)) cut_ = why;
   if (open_ == Item::kNone && items_.empty()) Open(Item::kMessage);  // an answer of nothing is an empty message
   if (open_ == Item::kMessage && !new_logprobs_.empty()) Add("");    // of tokens behind the text: what ended it
@@ -237,7 +226,7 @@ std::string ResponsesFormat::Broken(const ApiError& error) {
 
 std::string ResponsesFormat::Whole(const WholeParts& whole, const AnswerTail& tail) {
   const ChoicePart& part = whole.choices.front();
-  Take(part, tail.usage);
+  Take(part);
   Finish(part, part.finish.value_or(ChoiceFinish{}), tail);
   std::string answer = Response(Status(), &tail.usage);
   KeepAnswer(answer);

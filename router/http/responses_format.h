@@ -26,9 +26,8 @@ class ResponsesFormat final : public AnswerFormat {
 
  private:
   enum class Item : uint8_t { kNone, kReasoning, kMessage, kCall };
-  /// Adds `part` to items_, as events or without. `usage`: up to its end.
-  void Take(const ChoicePart& part, const RequestUsage& usage);
-  void TakeLogprobs(const ChoicePart& part, const RequestUsage& usage);
+  /// Adds `part`, whose logprobs are of text, to items_, as events or without.
+  void Take(const ChoicePart& part);
   void Open(Item item, const CallPart& call = {});
   void Close();
   void Add(std::string_view text);
@@ -53,7 +52,6 @@ class ResponsesFormat final : public AnswerFormat {
   CallPart call_;                                          ///< of an open call
   std::string gathered_;                                   ///< text of the open item
   std::vector<PositionLogprobs> new_logprobs_, logprobs_;  ///< of text that comes next, and of the open message
-  size_t positions_ = 0;                                   ///< whose logprobs came
   std::vector<std::string> items_;                         ///< JSON of those that have ended
   std::string text_, thoughts_, calls_;
   std::string out_;

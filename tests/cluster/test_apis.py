@@ -120,7 +120,7 @@ class Messages(Apis, unittest.TestCase):
         self.assertEqual(ollama["message"]["content"], want["choices"][0]["message"]["content"])
 
     def test_what_is_wrong_is_named(self):
-        for body, words in (({}, "`messages` is required"), ({"messages": GREETING, "stop_sequences": ["a", ""]}, "`stop_sequences`"), ({"messages": [{"role": "user"}]}, "messages[0]"),
+        for body, words in (({}, "`messages` is required"), ({"messages": GREETING, "max_tokens": None}, "`max_tokens` is required"), ({"messages": GREETING, "stop_sequences": ["a", ""]}, "`stop_sequences`"), ({"messages": [{"role": "user"}]}, "messages[0]"),
                             ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
                             ({"messages": GREETING, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search"),
                             ({"messages": GREETING, "tool_choice": {"type": "tool", "name": "x"}}, "needs `tools`")):
@@ -197,6 +197,17 @@ class Responses(Apis, unittest.TestCase):
         tokens, thoughts = behind["usage"]["output_tokens"], behind["usage"]["output_tokens_details"]["reasoning_tokens"]
         self.assertGreater(thoughts, 2)
         self.assertEqual(len(behind["output"][-1]["content"][0]["logprobs"]), tokens - thoughts, "those of thoughts have no place")
+
+    def test_tokens_of_a_call_are_none_of_the_text(self):
+        tools = [{"type": "function", "name": "get_weather", "parameters": WEATHER}]
+        call = r'<tool_call>\{"name": "get_weather", "arguments": \{"city": "Rome"\}\}</tool_call>'
+        for says, text in ((f"So: {call}", "So:"), (f"{call}Well", "Well"), (f"So: {call}Well", "So:Well")):
+            answer = self.ask("Hi", tools=tools, guided_regex=says, top_logprobs=1, max_output_tokens=300)
+            texts = [item["content"][0] for item in answer["output"] if item["type"] == "message"]
+            self.assertEqual(len(answer["output"]) - len(texts), 1, answer["output"])
+            said = "".join(token["token"] for part in texts for token in part["logprobs"])
+            self.assertEqual("".join(part["text"] for part in texts).replace(" ", ""), text)
+            self.assertEqual(said.replace(" ", "").replace("<|endoftext|>", "").replace("</s>", ""), text)
 
     def test_what_is_wrong_is_named(self):
         for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),

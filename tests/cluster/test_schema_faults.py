@@ -148,6 +148,31 @@ class SchemaFaults(unittest.TestCase):
             self.assertEqual(generate(self.c.grpc, prompt, kind, text({"type": "integer"})), ("OK", ""), place)
         print(f"\n    {len(GRPC_PLACES)} places, {len(KEYWORDS)} keywords, the slowest answer after {slowest:.2f} s", flush=True)
 
+    def test_what_grows_in_the_compiler_is_refused_and_the_server_stays(self):
+        """Of each of these one request took the process down, or seconds of a core and a GiB."""
+        def definitions(count, of):
+            return json.dumps({"$ref": f"#/$defs/d{count}", "$defs": {"d0": {"type": "null"}, **{f"d{i}": of({"$ref": f"#/$defs/d{i - 1}"}) for i in range(1, count + 1)}}})
+        one = lambda ref: {"type": "object", "properties": {"a": ref}}
+        two = lambda ref: {"type": "object", "properties": {"a": {**ref, "minProperties": 0}, "b": {**ref, "minProperties": 0}}}
+        chain = lambda first, rule: first + "".join(f"\nr{i}{rule}r{i + 1}" for i in range(20000)) + f'\nr20000{rule}"a"'
+        names = {f"^a{i}_": {"type": "string"} for i in range(300)}
+        hostile = (("guided_json", definitions(3000, one), "too deep"), ("guided_json", definitions(60, two), "too large"),
+                   ("guided_json", json.dumps({"patternProperties": names}), "300 patternProperties"), ("guided_regex", "a?" * 50000, "may be empty"),
+                   ("guided_grammar", chain("start: r0", ": "), "too deep"), ("guided_grammar", chain("root ::= r0", " ::= "), "too deep"))
+        slowest = 0.0
+        for field, text, words in hostile:
+            for path, body in (CHAT, TEXT, MESSAGES, RESPONSES):
+                began = time.monotonic()
+                reply = self.c.post(path, {"model": MODEL, **body, field: text})
+                slowest = max(slowest, time.monotonic() - began)
+                with self.subTest(field=field, words=words, path=path):
+                    self.assertEqual(reply.status, 400, reply.body)
+                    self.assertIn(words, message_of(reply))
+                    self.assertIn(f"`{field}`", message_of(reply))
+        path, body = CHAT
+        self.assertEqual(self.c.post(path, {"model": MODEL, **body, "guided_regex": "ab", "max_tokens": 3}).status, 200)
+        print(f"\n    {len(hostile)} grammars, the slowest answer after {slowest:.2f} s", flush=True)
+
     def test_a_function_that_is_not_strict_may_have_any_schema(self):
         for path, body, tools in ((*CHAT, [function(in_object(*KEYWORDS["not"])[0])]), (*MESSAGES, [{"name": "f", "input_schema": in_object(*KEYWORDS["not"])[0]}])):
             reply = self.c.post(path, {"model": MODEL, **body, "tools": tools, "max_tokens": 2})

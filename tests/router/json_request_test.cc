@@ -239,7 +239,8 @@ TEST(JsonRequest, BadChatsAreRefused) {
         R"({"messages":[{"role":"user","content":null}]})", R"({"messages":[{"role":1,"content":"x"}]})",
         R"({"messages":[{"role":"user","content":5}]})", R"({"messages":[{"role":"user","content":[{"text":"x"}]}]})",
         R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
-        R"({"messages":[{"role":"assistant","tool_calls":"x"}]})"}) {
+        R"({"messages":[{"role":"assistant","tool_calls":"x"}]})",
+        R"({"messages":[{"role":"assistant","tool_calls":[3]}]})"}) {
     const ApiError e = ChatError(body);
     EXPECT_EQ(e.http_status, 400) << body;
     EXPECT_FALSE(e.message.empty());

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "parsed_request.h"
+#include "router/http/text_positions.h"
 
 namespace baton::router {
 namespace {
@@ -126,13 +127,24 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
       {messages, R"("stop":[3])", "stop", "`stop` must be"},
       {messages, R"("tools":[{"name":"f","input_schema":3}])", "tools",
        "`tools[0].input_schema` must be a JSON Schema"},
-      {messages, R"("tools":[{"name":"f","description":3}])", "tools", "`tools[0].description` must be a string"},
-      {messages, R"("tools":[{"name":"f g"}])", "tools", "`tools[0].name` must be"},
+      {messages, R"("tools":[{"name":"f","description":3,"input_schema":{}}])", "tools",
+       "`tools[0].description` must be a string"},
+      {messages, R"("tools":[{"name":"f g","input_schema":{}}])", "tools", "`tools[0].name` must be"},
+      {messages, R"("tools":[{"name":"f","input_schema":{}},{"name":"g"}])", "tools",
+       "`tools[1].input_schema` is required"},
+      {chat, R"("messages":[{"role":"assistant","content":"","tool_calls":"x"}])", "messages[0].tool_calls",
+       "`messages[0].tool_calls` must be an array"},
       {responses, R"("tools":[{"type":"function","name":"f","parameters":3}])", "tools",
        "`tools[0].parameters` must be a JSON Schema"},
       {messages, R"("thinking":{"type":"on"})", "thinking.type", "`thinking.type` must be"},
       {messages, R"("thinking":{"type":"enabled","budget_tokens":"x"})", "thinking.budget_tokens",
        "`thinking.budget_tokens` must be an integer"},
+      {messages, R"("output_format":{"type":"json_schema","schema":{}},"guided_regex":"a")", "guided_regex",
+       "`guided_regex` and `output_format.schema` both say"},
+      {messages, R"("guided_regex":"a","output_format":{"type":"json_schema","schema":{}})", "output_format.schema",
+       "`output_format.schema` and `guided_regex` both say"},
+      {chat, R"("guided_regex":"a","format":{})", "format", "`format` and `guided_regex` both say"},
+      {chat, R"("guided_regex":"a","format":"json")", "format", "`format` and `guided_regex` both say"},
       {responses, R"("max_output_tokens":"x")", "max_output_tokens", "`max_output_tokens` must be an integer"},
       {responses, R"("text":[])", "text", "`text` must be an object"},
       {responses, R"("text":{"format":"json"})", "text.format", "`text.format` must be an object"},
@@ -173,7 +185,7 @@ bool GoesOn(Parse parse, const std::string& body) {
 
 TEST(OtherApis, AnAnswerGoesOnFromTheAssistantsLastMessage) {
   const auto messages = [](const std::string& last, const char* more = "") {
-    return StrCat(R"({"messages":[{"role":"user","content":"Hi"},)", last, "]", more, "}");
+    return StrCat(R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"},)", last, "]", more, "}");
   };
   const std::string begun = R"({"role":"assistant","content":"So"})";
   for (const Parse parse : {ParseMessagesRequest, ParseOllamaChat}) {
@@ -189,6 +201,66 @@ TEST(OtherApis, AnAnswerGoesOnFromTheAssistantsLastMessage) {
   EXPECT_FALSE(blocks(R"({"type":"text","text":"So"},{"type":"tool_use","id":"a","name":"f","input":{}})"));
   EXPECT_FALSE(blocks(R"({"type":"text","text":"So"},{"type":"thinking","thinking":"hm"})"));
   EXPECT_FALSE(GoesOn(ParseOllamaChat, messages(R"({"role":"assistant","content":"So","tool_calls":[]})")));
+}
+
+TEST(OtherApis, MessagesSayHowLongAnAnswerMayBeAndWhatACallWasOf) {
+  const auto refused = [](const char* body) {
+    auto parsed = ParseMessagesRequest(body, kLimits);
+    const auto* error = std::get_if<ApiError>(&parsed);
+    return error == nullptr ? ApiError{} : *error;
+  };
+  for (const char* more : {"", R"(,"max_tokens":null)"}) {
+    const std::string body = StrCat(R"({"messages":[{"role":"user","content":"Hi"}])", more, "}");
+    const ApiError error = refused(body.c_str());
+    EXPECT_EQ(error.param, "max_tokens") << body;
+    EXPECT_EQ(error.message, "`max_tokens` is required.");
+    EXPECT_TRUE(std::holds_alternative<CompletionRequest>(ParseCountTokensRequest(body, kLimits)));
+  }
+  const ApiError empty = refused(R"({"max_tokens":9,"messages":[{"role":"user","content":[]}]})");
+  EXPECT_EQ(empty.message, "`messages[0]` has an empty `content`.");
+  for (const char* input : {"3", "\"x\"", "null", "[]"}) {
+    const std::string call = StrCat(R"({"type":"tool_use","id":"a","name":"f","input":)", input, "}");
+    const ApiError error =
+        refused(StrCat(R"({"max_tokens":9,"messages":[{"role":"assistant","content":[)", call, "]}]}").c_str());
+    EXPECT_EQ(error.param, "messages") << input;
+    EXPECT_THAT(error.message, HasSubstr("`input` must be an object, got ")) << input;
+  }
+}
+
+TEST(OtherApis, OfAnAnswersTokensThoseOfItsTextAreKnown) {
+  using Found = TextPositions::Found;
+  const Found nothing{}, text{true, false}, call{false, true};
+  TextPositions positions;
+  std::vector<PositionLogprobs> of_text;
+  int32_t next = 0;
+  const auto take = [&](size_t count, Found found, size_t thoughts = 2) {
+    std::vector<PositionLogprobs> tokens(count);
+    for (PositionLogprobs& token : tokens) token.chosen.token_id = next++;
+    positions.Take(std::move(tokens), thoughts, found, of_text);
+  };
+  const auto ids = [&] {
+    std::vector<int32_t> out;
+    for (const PositionLogprobs& token : of_text) out.push_back(token.chosen.token_id);
+    return out;
+  };
+  take(3, nothing);  // two of thoughts, and one that a text may begin with
+  EXPECT_THAT(ids(), IsEmpty());
+  take(1, text);
+  EXPECT_THAT(ids(), ElementsAre(2, 3));
+  take(2, nothing);  // a mark, of a call as it turns out
+  take(2, call);
+  take(1, nothing);
+  take(1, text);
+  EXPECT_THAT(ids(), ElementsAre(2, 3, 8, 9));
+  TextPositions cut = positions;
+  take(1, nothing);
+  positions.End(nothing, of_text);
+  EXPECT_THAT(ids(), ElementsAre(2, 3, 8, 9, 10)) << "what ended the text is of it";
+  of_text.clear();
+  cut.Take(std::vector<PositionLogprobs>(3), 2, call, of_text);
+  cut.Take(std::vector<PositionLogprobs>(1), 2, nothing, of_text);
+  cut.End(nothing, of_text);
+  EXPECT_THAT(ids(), IsEmpty()) << "and what ended a call is of that";
 }
 
 TEST(OtherApis, OllamaAsksForNothingToHaveAModelLoadedOrGone) {

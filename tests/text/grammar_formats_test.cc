@@ -1,4 +1,6 @@
 // Formats of strings in a schema: which texts each takes.
+#include <gmock/gmock.h>
+
 #include "tests/text/gpt2_grammars.h"
 
 namespace baton {
@@ -58,6 +60,59 @@ TEST_F(GrammarFormats, TextsAreThoseThatTheirStandardAllows) {
       EXPECT_TRUE(compiled.ok()) << schema << compiled.status();
     }
   }
+}
+
+TEST_F(GrammarFormats, OfValuesThatAreGivenThoseStayThatHaveTheFormat) {
+  const char uuid4[] = "6ba7b810-9dad-41d1-80b4-00c04fd430c8", base64[] = "6ba7b8109dad41d180b400c04fd430c8";
+  const auto takes = [&](const char* format, const char* text) {
+    const nlohmann::json schema = {{"enum", {uuid4, base64, "a?", 1}}, {"format", format}};
+    return Takes(GrammarKind::kJsonSchema, schema.dump(), nlohmann::json(text).dump());
+  };
+  EXPECT_TRUE(takes("uuid4", uuid4));
+  EXPECT_FALSE(takes("uuid4", base64));
+  EXPECT_TRUE(takes("byte", base64));
+  EXPECT_FALSE(takes("byte", uuid4));
+  EXPECT_FALSE(takes("byte", "a?"));
+  for (const char* format : {"uuid4", "byte"})
+    EXPECT_TRUE(Takes(GrammarKind::kJsonSchema, StrCat(R"({"enum":[1,"a?"],"format":")", format, "\"}"), "1"));
+  EXPECT_TRUE(takes("password", "a?"));
+}
+
+// Nobody who wrote a schema knows the compiler's expressions.
+TEST_F(GrammarFormats, ValuesOfWhichNoneHasTheFormatAreRefusedInWords) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"format":"uuid4","type":"string","enum":["a?"]})",
+       "#: Unsatisfiable schema: no text fits its enum and format"},
+      {R"({"type":"string","enum":["a?","b?"],"format":"date"})", "#: Unsatisfiable schema: no text fits its enum and"},
+      {R"({"type":"object","properties":{"a":{"type":"string","const":"a?","format":"ipv4"}},"required":["a"]})",
+       "#/properties/a: Unsatisfiable schema: no text fits its const and format together"},
+      {R"({"type":"array","items":{"type":"string","pattern":"^a+$","minLength":3,"maxLength":4,"const":"b"},"minItems":1})",
+       "#/items: Unsatisfiable schema: no text fits its const, pattern, minLength and maxLength together"},
+      {R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string","pattern":"^a$","format":"byte"}],"minItems":2})",
+       "#/prefixItems/1: Unsatisfiable schema: no text fits its pattern and format together"},
+      {R"({"type":"string","pattern":"a[b&&c]"})", "#: Unsatisfiable schema: no text fits its pattern"},
+  };
+  for (const auto& [schema, says] : cases) {
+    const absl::Status refused = compiler_->Compile(GrammarKind::kJsonSchema, schema).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << schema;
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(says)) << schema;
+    EXPECT_THAT(std::string(refused.message()), testing::Not(testing::HasSubstr("(And"))) << schema;
+  }
+}
+
+TEST_F(GrammarFormats, AListOfItemsIsAnOlderDrafts) {
+  const std::string list = R"("type":"array","items":[{"const":1},{"const":2}],"additionalItems":false,"minItems":2)";
+  const absl::Status refused =
+      compiler_->Compile(GrammarKind::kJsonSchema, StrCat(R"({"properties":{"a":{)", list, "}}}")).status();
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("#/properties/a/items is a list: draft 2020-12"));
+  const std::string older = StrCat(R"({"$schema":"http://json-schema.org/draft-07/schema#",)", list, "}");
+  EXPECT_TRUE(Takes(GrammarKind::kJsonSchema, older, "[1,2]"));
+  EXPECT_FALSE(Takes(GrammarKind::kJsonSchema, older, "[1,2,3]"));
+  EXPECT_FALSE(Takes(GrammarKind::kJsonSchema, older, "[2,1]"));
+  const char* unknown = R"({"type":"array","prefixItems":[{"const":1}],"additionalItems":false,"minItems":1})";
+  EXPECT_TRUE(Takes(GrammarKind::kJsonSchema, unknown, "[1,2]")) << "draft 2020-12 knows no additionalItems";
+  EXPECT_FALSE(Takes(GrammarKind::kJsonSchema, unknown, "[2]"));
+  EXPECT_TRUE(Takes(GrammarKind::kJsonSchema, R"({"const":{"items":[1]}})", R"({"items":[1]})")) << "a value";
 }
 
 }  // namespace

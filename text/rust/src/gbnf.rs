@@ -6,6 +6,7 @@ mod bits;
 mod lark;
 mod terminals;
 
+use crate::chains::check_gbnf;
 use crate::ffi::{invalid, Outcome};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -83,7 +84,10 @@ fn read(text: &str) -> Outcome<(Vec<Expr>, usize)> {
         }
     }
     match reader.rules.get("root") {
-        Some(&root) => Ok((rules, root)),
+        Some(&root) => {
+            check_gbnf(&rules, root)?;
+            Ok((rules, root))
+        }
         None => invalid("there is no rule `root`"),
     }
 }

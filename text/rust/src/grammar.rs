@@ -1,6 +1,8 @@
 //! What tokens a grammar allows next: llguidance behind opaque handles. A `Vocabulary` is made once for a tokenizer, a
 //! `Matcher` follows one answer token by token.
 
+use crate::chains;
+use crate::faults;
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
 use crate::guide::Guide;
@@ -100,12 +102,20 @@ fn check_first_bytes(terminals: &LexerSpec, mut limits: ParserLimits) -> Result<
 fn read(kind: i32, text: &str) -> Outcome<TopLevelGrammar> {
     Ok(match kind {
         JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
-        REGEX => TopLevelGrammar::from_regex(text),
-        LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
-        LARK => TopLevelGrammar::from_lark(prepare_embedded(text)?),
+        REGEX => {
+            chains::check_regex(text)?;
+            TopLevelGrammar::from_regex(text)
+        }
+        LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(checked(gbnf::to_lark(text)?)?),
+        LARK => TopLevelGrammar::from_lark(checked(prepare_embedded(text)?)?),
         CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
         _ => return invalid(format!("there is no grammar kind {kind}")),
     })
+}
+
+fn checked(lark: String) -> Outcome<String> {
+    chains::check_lark(&lark)?;
+    Ok(lark)
 }
 
 /// What is wrong with the text of a grammar, as far as that is seen without the costly part of compiling it: the
@@ -257,20 +267,23 @@ fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) ->
         LARK => embedded(text).map(|(schema, _)| schema).collect(),
         _ => Vec::new(),
     };
-    if let Some(places) = schema::places_of_keywords(&schemas, error) {
+    if let Some(places) = faults::places_of_keywords(&schemas, error) {
         return places;
     }
     match (kind, schemas.first()) {
         (JSON_SCHEMA, Some(whole)) => {
             let says = |part| says(TopLevelGrammar::from_json_schema(part)).map(|e| e.trim().to_string());
             // Bounds are named as they stand in the schema, where that is as wrong as what the compiler was given.
-            let own = if error.contains("imum") || error.contains("atisfiable") { says(whole.clone()) } else { None };
+            let of_bounds = |e: &str| e.contains("imum") || e.contains("atisfiable");
+            let as_written = |part: &Value| says(part.clone()).filter(|e| of_bounds(e));
+            let own = if of_bounds(error) { as_written(whole) } else { None };
             let (path, error) = match &own {
-                Some(own) => schema::narrow(whole, own, |part| says(part.clone())),
-                None => schema::narrow(whole, error, |part| says(schema::prepare(part.clone()).ok()?)),
+                Some(own) => faults::narrow(whole, own, as_written),
+                None => faults::narrow(whole, error, |part| says(schema::prepare(part.clone()).ok()?)),
             };
-            format!("the schema's {path}: {error}")
+            format!("the schema's {path}: {}", faults::first_line(&error))
         }
-        _ => error.to_string(),
+        (REGEX, _) => faults::of_regex(error),
+        _ => faults::first_line(error),
     }
 }

@@ -4,9 +4,13 @@
 
 mod bounds;
 mod budget;
+mod chains;
 mod charsmap;
 mod decoder;
+mod drafts;
 mod endless;
+mod expansion;
+mod faults;
 mod ffi;
 mod gbnf;
 mod gguf;
@@ -20,6 +24,7 @@ mod python;
 mod repeated;
 mod rules;
 mod schema;
+mod sizes;
 mod strftime;
 mod template;
 mod tokenizer;

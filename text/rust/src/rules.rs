@@ -12,8 +12,11 @@ pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
     let lark = if gbnf::is_gbnf(text) { gbnf::to_lark_of_characters(text)? } else { text.to_string() };
     let (mut out, mut rest, mut found) = (String::with_capacity(lark.len()), lark.as_str(), false);
     while let Some(first) = rest.chars().next() {
-        let end = word_end(rest, first)?;
+        let end = word_end(rest, first);
         let word = &rest[..end];
+        if let Some(whole) = OF_THE_WHOLE.iter().find(|whole| word.starts_with(**whole)) {
+            return invalid(format!("{whole} holds for a whole grammar"));
+        }
         if word == "start" {
             found = true;
             out += name;
@@ -30,9 +33,9 @@ pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
 }
 
 /// Where what begins `rest` ends: a name, or what no name is looked for in (texts, expressions, comments, schemas).
-fn word_end(rest: &str, first: char) -> Outcome<usize> {
+pub fn word_end(rest: &str, first: char) -> usize {
     let line = || rest.find('\n').unwrap_or(rest.len());
-    Ok(match first {
+    match first {
         '"' => quoted_end(rest, '"'),
         '#' => line(),
         '/' if rest.starts_with("//") => line(),
@@ -41,18 +44,14 @@ fn word_end(rest: &str, first: char) -> Outcome<usize> {
         '@' => 1 + name_end(&rest[1..]),
         '%' => {
             let end = 1 + name_end(&rest[1..]);
-            let keyword = &rest[..end];
-            if OF_THE_WHOLE.contains(&keyword) {
-                return invalid(format!("{keyword} holds for a whole grammar"));
-            }
-            end + match keyword {
-                "%json" | "%regex" => json_end(&rest[end..]),
-                "%lark" => block_end(&rest[end..])?,
+            end + match &rest[..end] {
+                "%json" | "%regex" | "%llguidance" => json_end(&rest[end..]),
+                "%lark" => block_end(&rest[end..]),
                 _ => 0,
             }
         }
         _ => name_end(rest).max(first.len_utf8()),
-    })
+    }
 }
 
 fn name_end(text: &str) -> usize {
@@ -71,19 +70,19 @@ fn quoted_end(text: &str, quote: char) -> usize {
 }
 
 /// Of a grammar in braces, whose rules have names of their own.
-fn block_end(text: &str) -> Outcome<usize> {
+fn block_end(text: &str) -> usize {
     let (mut at, mut open) = (0, 0);
     while let Some(first) = text[at..].chars().next() {
         at += match first {
             '{' | '}' | '%' => 1,
-            _ => word_end(&text[at..], first)?,
+            _ => word_end(&text[at..], first),
         };
         open += i32::from(first == '{') - i32::from(first == '}');
         if first == '}' && open == 0 {
             break;
         }
     }
-    Ok(at)
+    at
 }
 
 fn json_end(text: &str) -> usize {

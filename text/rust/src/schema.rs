@@ -1,27 +1,44 @@
 //! JSON Schemas before they are compiled: what would take too long or come out wrong is refused, what the compiler reads in
-//! another way than the draft is put as it understands it; and where in a schema the fault is that it speaks of.
+//! another way than the draft is put as it understands it.
 
 use crate::bounds::{self, EXACT};
+use crate::chains;
+use crate::drafts;
 use crate::endless::is_endless;
+use crate::expansion;
 use crate::ffi::{invalid, Outcome};
 use crate::repeated::put_once;
 use serde_json::{json, Map, Value};
-use std::time::{Duration, Instant};
 
 /// Checked, and as the compiler understands it.
 pub fn prepare(schema: Value) -> Outcome<Value> {
     let mut schema = own_keywords(schema);
     check_numbers(&schema, "#")?;
+    let is_older = drafts::is_older(&schema);
+    if !is_older {
+        drafts::check(&schema, "#")?;
+    }
     let mut inner = Vec::new();
-    each_schema(&mut schema, &mut |members| inner.extend(bounds::inner_bounds(members)));
+    let mut costly = Ok(());
+    each_schema(&mut schema, &mut |members| {
+        inner.extend(bounds::inner_bounds(members));
+        if let (Ok(()), Some(pattern)) = (&costly, members.get("pattern").and_then(Value::as_str)) {
+            costly = chains::check_regex(pattern);
+        }
+    });
+    costly?;
     let next_to_zero = bounds::next_to_zero(inner.into_iter());
     each_schema(&mut schema, &mut |members| {
         mend(members);
+        if !is_older {
+            drafts::mend(members);
+        }
         bounds::mend(members, next_to_zero);
     });
     check(&schema)?;
     each_schema(&mut schema, &mut bounds::spell_step);
     put_once(&mut schema);
+    expansion::check(&schema, is_older)?;
     Ok(schema)
 }
 
@@ -86,8 +103,11 @@ fn collect_divisors(value: &Value, out: &mut Vec<u64>) {
     }
 }
 
+/// Keywords whose members are named schemas: their keys are no keywords.
+pub const NAMES: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+
 /// The keywords whose values are values, not schemas.
-fn has_values(key: &str) -> bool {
+pub fn has_values(key: &str) -> bool {
     matches!(key, "const" | "enum" | "default" | "examples")
 }
 
@@ -200,7 +220,7 @@ const MAILBOX: &str = concat!(
 const BASE64: &str = "^(?:[0-9A-Za-z+/]{4})*(?:[0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?$";
 macro_rules! uuid {
     ($version:literal) => {
-        concat!("^[0-9a-f]{8}-[0-9a-f]{4}-", $version, "[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+        concat!("^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-", $version, "[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$")
     };
 }
 /// Formats in other words than the compiler's, which let through more: names without a bound (a host's has 253 characters
@@ -224,7 +244,8 @@ const WORDED: [(&str, &[&str]); 16] = [
     ("date", &[DATE]),
     ("date-time", &[DATE_TIME]),
 ];
-const CALENDAR: [&str; 3] = ["time", "date", "date-time"];
+/// Those that their words hold narrower than they need be.
+const NARROWED: [&str; 2] = ["hostname", "email"];
 
 /// Calls `see` with every schema in `value`, inner ones first.
 pub fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Value>)) {
@@ -252,6 +273,10 @@ fn mend(members: &mut Map<String, Value>) {
     if let Some(Value::String(reference)) = members.get_mut("$ref") {
         decode_reference(reference);
     }
+    if expansion::IN_PLACE.iter().any(|key| members.contains_key(*key)) {
+        // The compiler would put what it does not know (OpenAPI's `nullable`) together with what stands beside it.
+        members.retain(|key, value| drafts::is_known(key) || value.is_object() || value.is_array());
+    }
     if members.get("uniqueItems") == Some(&Value::Bool(false)) {
         members.shift_remove("uniqueItems");
     }
@@ -272,8 +297,8 @@ fn mend(members: &mut Map<String, Value>) {
     }
     let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
     let worded = WORDED.iter().find(|(name, _)| *name == format).map(|(_, patterns)| *patterns);
-    // Names are held narrower than they need be: one that is given is left as it is.
-    let is_given = !CALENDAR.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
+    // A name that is given is left as it is.
+    let is_given = NARROWED.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
     let Some(patterns) = worded.filter(|_| !is_given) else { return };
     members.shift_remove("format");
     for pattern in patterns {
@@ -330,117 +355,7 @@ fn decode_reference(reference: &mut String) {
     }
 }
 
-fn step(path: &str, key: &str) -> String {
+/// The path of a member of what is at `path`.
+pub fn step(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
-}
-
-/// Where the keywords stand that `error` names as not supported.
-pub fn places_of_keywords(schemas: &[Value], error: &str) -> Option<String> {
-    let quoted = error.split_once("Unimplemented keys: [").map(|(_, rest)| rest.split(']').next().unwrap_or_default());
-    let keys: Vec<&str> = match quoted {
-        Some(quoted) => quoted.split(", ").map(|key| key.trim_matches('"')).collect(),
-        None => KEYWORDS_OF.iter().filter(|(words, _)| error.contains(words)).map(|&(_, key)| key).collect(),
-    };
-    let mut places = Vec::new();
-    schemas.iter().for_each(|schema| find(schema, "#", &keys, &mut places));
-    match (places.len(), quoted) {
-        (0, _) => None,
-        (_, None) => {
-            let why = if keys == ["oneOf"] { ONE_OF } else { error };
-            Some(format!("the schema's {}: {why}", places.join(", ")))
-        }
-        (1, _) => Some(format!("the schema's {} is not supported", places[0])),
-        _ => Some(format!("the schema's {} are not supported", places.join(", "))),
-    }
-}
-
-const ONE_OF: &str =
-    "it is supported where no value can fit two of its schemas, as of objects with another constant in a \
-                      required property; anyOf is without that";
-
-/// Keywords whose values may be such that they are not supported: words of what the compiler says then.
-const KEYWORDS_OF: [(&str, &str); 3] =
-    [("oneOf constraints", "oneOf"), ("Unknown format", "format"), ("patternProperty regexes", "patternProperties")];
-
-/// Keywords whose members are named schemas: their keys are no keywords.
-const NAMES: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
-
-/// Paths of every member called as one of `keys`, properties of that name left out.
-fn find(value: &Value, path: &str, keys: &[&str], places: &mut Vec<String>) {
-    match value {
-        Value::Object(members) => {
-            for (key, member) in members {
-                let here = step(path, key);
-                if keys.contains(&key.as_str()) && places.len() < 8 {
-                    places.push(here.clone());
-                }
-                match member {
-                    Value::Object(named) if NAMES.contains(&key.as_str()) => {
-                        named.iter().for_each(|(name, schema)| find(schema, &step(&here, name), keys, places))
-                    }
-                    _ if has_values(key) => {}
-                    _ => find(member, &here, keys, places),
-                }
-            }
-        }
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| find(item, &format!("{path}/{i}"), keys, places))
-        }
-        _ => {}
-    }
-}
-
-/// A fault is looked for so long.
-const NARROWING: Duration = Duration::from_millis(50);
-
-/// The path of the smallest part of `whole` of which the compiler says the same `error`, as far as time allows, and the
-/// error; of a property that must be there and cannot, what it says of the property. `says`: what it says of a schema.
-pub fn narrow(whole: &Value, error: &str, says: impl Fn(&Value) -> Option<String>) -> (String, String) {
-    let begun = Instant::now();
-    let definitions: Map<String, Value> = ["$schema", "$defs", "definitions"]
-        .into_iter()
-        .filter_map(|key| Some((key.to_string(), whole.get(key)?.clone())))
-        .collect();
-    let fault = |part: &Value| {
-        let Value::Object(members) = part else { return says(part) };
-        let mut alone = members.clone();
-        definitions.iter().for_each(|(key, value)| drop(alone.insert(key.clone(), value.clone())));
-        says(&Value::Object(alone))
-    };
-    let (mut here, mut path, mut error) = (whole, String::from("#"), error.to_string());
-    'deeper: while begun.elapsed() < NARROWING {
-        let property = error.split_once("required property '").and_then(|(_, rest)| rest.split_once('\'')).map(|p| p.0);
-        let impossible = property.map(|name| step(&step(&path, "properties"), name));
-        for (name, part) in parts(here, &path) {
-            if begun.elapsed() >= NARROWING {
-                break 'deeper;
-            }
-            if let Some(own) = fault(part).filter(|own| *own == error || impossible.as_ref() == Some(&name)) {
-                (here, path, error) = (part, name, own);
-                continue 'deeper;
-            }
-        }
-        break;
-    }
-    (path, error)
-}
-
-/// The schemas that stand directly in one, with their paths.
-fn parts<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
-    let Value::Object(members) = schema else { return Vec::new() };
-    let mut out = Vec::new();
-    for (key, member) in members {
-        let here = step(path, key);
-        match (key.as_str(), member) {
-            (key, Value::Object(named)) if NAMES.contains(&key) => {
-                out.extend(named.iter().map(|(name, part)| (step(&here, name), part)))
-            }
-            ("items" | "additionalProperties", part) => out.push((here, part)),
-            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(list)) => {
-                out.extend(list.iter().enumerate().map(|(i, part)| (format!("{here}/{i}"), part)))
-            }
-            _ => {}
-        }
-    }
-    out
 }
