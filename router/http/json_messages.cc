@@ -263,7 +263,7 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
   return std::nullopt;
 }
 
-bool IsGiven(const simdjson::dom::object& body, const char* field) {
+bool BodyHas(const simdjson::dom::object& body, const char* field) {
   Element e;
   return !body[field].get(e) && !e.is_null();
 }
@@ -281,7 +281,7 @@ std::variant<CompletionRequest, ApiError> ParseMessages(std::string_view body, c
     if (auto error = WriteMessagesField(key, value, w, unknown)) return *std::move(error);
   }
   if (auto error = WriteConversation(document.root, w)) return *std::move(error);
-  if (answers && !IsGiven(document.root, "max_tokens") && !IsGiven(document.root, "max_completion_tokens"))
+  if (answers && !BodyHas(document.root, "max_tokens") && !BodyHas(document.root, "max_completion_tokens"))
     return BadRequest("`max_tokens` is required.", "max_tokens");
   w.EndObject();
   return json::AsChat(chat, limits, Api::kMessages, std::move(unknown));
