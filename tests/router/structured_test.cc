@@ -53,7 +53,7 @@ TEST_F(RouterTest, AGrammarThatDoesNotCompileIsTheClientsToHear) {
       {R"("guided_json":{"type":"strin"})", "guided_json", "strin"},
       {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"$ref":"#/$defs/x"}}})",
        "response_format.json_schema.schema", "$defs/x"},
-      {R"("guided_regex":"(a")", "guided_regex", "("},
+      {R"("guided_regex":"(a")", "guided_regex", "unclosed group"},
       {R"("guided_grammar":"start: b")", "guided_grammar", "b"},
       {R"("guided_choice":[])", "guided_choice", "there is no choice"},
       {StrCat(R"("guided_regex":")", std::string((1 << 20) + 1, 'a'), "\""), "guided_regex", "1048577"},
