@@ -1,4 +1,6 @@
 // `baton`: one binary; each process of a cluster is one command of it.
+#include <pthread.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -20,6 +22,19 @@ extern char** environ;
 
 namespace baton::cli {
 namespace {
+
+/// Threads have 8 MiB at least: what refuses grammars that lead too deep counts on it (text/rust/src/chains.rs). glibc
+/// gives them what the shell's limit says, and 2 MiB where that is "unlimited".
+void GiveThreadsStacks() {
+  constexpr size_t kBytes = 8 << 20;
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&attributes) != 0) return;
+  if (pthread_attr_getstacksize(&attributes, &bytes) == 0 && bytes < kBytes &&
+      pthread_attr_setstacksize(&attributes, kBytes) == 0)
+    pthread_setattr_default_np(&attributes);
+  pthread_attr_destroy(&attributes);
+}
 
 /// The names of a command's options, without dashes, or of their variables.
 std::vector<std::string> NamesOf(const CLI::App& command, bool variables) {
@@ -163,6 +178,7 @@ Runner AddHelp(CLI::App& command) {
 
 int main(int argc, char** argv) {
   using namespace baton::cli;  // NOLINT: the commands, here only
+  GiveThreadsStacks();
   BlockSignals();
   FollowParent();
   // Debian's abseil looks for cycles at every lock that is taken, gRPC's locks among them: 4 % of a small request's

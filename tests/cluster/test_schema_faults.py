@@ -1,6 +1,7 @@
 """A keyword of JSON Schema that is not followed is a 400 that names it, its place and the client's own field, wherever a schema can stand:
 one table of keywords and fields. What no grammar can be made of, of whatever kind, is answered within a second, too."""
 import json
+import resource
 import shutil
 import time
 import unittest
@@ -108,7 +109,8 @@ class SchemaFaults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.model = thinking_model(more=["<tool_call>"])
-        cls.c = Cluster(cls.model.__enter__()).__enter__()
+        cls.folder = cls.model.__enter__()
+        cls.c = Cluster(cls.folder).__enter__()
 
     @classmethod
     def tearDownClass(cls):
@@ -172,6 +174,27 @@ class SchemaFaults(unittest.TestCase):
         path, body = CHAT
         self.assertEqual(self.c.post(path, {"model": MODEL, **body, "guided_regex": "ab", "max_tokens": 3}).status, 200)
         print(f"\n    {len(hostile)} grammars, the slowest answer after {slowest:.2f} s", flush=True)
+
+    def test_a_shell_with_small_stacks_starts_a_server_whose_threads_have_what_they_need(self):
+        """Where a shell limits stacks to 2 MiB, or not at all, glibc gives a thread 2 MiB; the deepest schemas need more."""
+        nested = {"$ref": "#/$defs/d390", "$defs": {"d0": {"type": "null"}, **{
+            f"d{i}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{i - 1}"}}} for i in range(1, 391)}}}
+        rules = "start: r0" + "".join(f"\nr{i}: r{i + 1}" for i in range(1400)) + '\nr1400: "a"'
+        before = resource.getrlimit(resource.RLIMIT_STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (2 << 20, before[1]))
+        try:
+            cluster = Cluster(self.folder)
+            cluster.__enter__()
+        finally:
+            resource.setrlimit(resource.RLIMIT_STACK, before)
+        try:
+            for field, text in (("guided_json", json.dumps(nested)), ("guided_grammar", rules)):
+                path, body = CHAT
+                with self.subTest(field=field):
+                    reply = cluster.post(path, {"model": MODEL, **body, field: text, "max_tokens": 2})
+                    self.assertEqual(reply.status, 200, reply.body)
+        finally:
+            cluster.__exit__(None, None, None)
 
     def test_a_function_that_is_not_strict_may_have_any_schema(self):
         for path, body, tools in ((*CHAT, [function(in_object(*KEYWORDS["not"])[0])]), (*MESSAGES, [{"name": "f", "input_schema": in_object(*KEYWORDS["not"])[0]}])):
