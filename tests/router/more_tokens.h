@@ -1,6 +1,7 @@
 // The tiny model's tokenizer with tokens of its own for marks that models of families have.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -15,8 +16,9 @@ namespace baton::router {
 
 inline std::unique_ptr<Tokenizer> TinyWith(const std::vector<std::string>& tokens, bool special) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "baton_more_tokens";
-  fs::create_directories(folder);
+  std::string folder_name = testing::TempDir() + "baton_more_tokens.XXXXXX";  // of this process: tests run side by side
+  EXPECT_NE(mkdtemp(folder_name.data()), nullptr) << folder_name;
+  const fs::path folder = folder_name;
   for (const char* file : {"tokenizer_config.json", "config.json", "generation_config.json"})
     fs::copy_file(fs::path("tests/data/tiny-llama") / file, folder / file, fs::copy_options::overwrite_existing);
   std::ifstream in("tests/data/tiny-llama/tokenizer.json");
@@ -32,7 +34,9 @@ inline std::unique_ptr<Tokenizer> TinyWith(const std::vector<std::string>& token
                                          {"special", special}});
   }
   std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
-  return Tokenizer::FromHfDirectory(folder.string()).value();
+  auto made = Tokenizer::FromHfDirectory(folder_name).value();
+  fs::remove_all(folder);
+  return made;
 }
 
 }  // namespace baton::router
