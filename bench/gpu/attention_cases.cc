@@ -101,14 +101,17 @@ struct Problem {
   std::unique_ptr<DeviceArray<int32_t>> tables, row_start, device_lengths;
 };
 
-template <typename Kv, bool kFixedTiles>
+template <typename Kv, bool kFixedTiles, bool kWgmma = false>
 KernelCase PrefillCase(int sequences, int length, int q_heads, int kv_heads) {
   auto p = std::make_shared<Problem<Kv>>(sequences, length, length, q_heads, kv_heads);
   auto tiles = std::make_shared<DeviceArray<cuda::PrefillTile>>(cuda::PlanPrefill(p->starts, p->lengths));
   auto launch = [=](gpu::Stream& stream) {
     const cuda::PrefillParams<Kv> params{p->q.data(),   p->out.data(),        nullptr,    p->Stride(),  p->Stride(),
                                          tiles->data(), p->row_start->data(), p->Cache(), p->Options(), q_heads};
-    cuda::LaunchPrefillAttention<Kv, kDim, kFixedTiles>(stream, params, static_cast<int>(tiles->size()), false);
+    if constexpr (kWgmma)
+      cuda::LaunchWgmmaPrefill<kDim, kFixedTiles>(stream, params, static_cast<int>(tiles->size()), false);
+    else
+      cuda::LaunchPrefillAttention<Kv, kDim, kFixedTiles>(stream, params, static_cast<int>(tiles->size()), false);
   };
   auto check = [=](gpu::Stream& stream) {
     launch(stream);
@@ -171,6 +174,10 @@ std::vector<CaseMaker> AttentionCases(const Sizes& s) {
     const int q = s(32, 2), kv = s(8, 1);
     cases.push_back({"attention_prefill", [=] { return PrefillCase<bf16, true>(sequences, length, q, kv); }});
     cases.push_back({"attention_prefill_fast", [=] { return PrefillCase<bf16, false>(sequences, length, q, kv); }});
+    cases.push_back(
+        {"attention_prefill_wgmma", [=] { return PrefillCase<bf16, true, true>(sequences, length, q, kv); }});
+    cases.push_back(
+        {"attention_prefill_wgmma_fast", [=] { return PrefillCase<bf16, false, true>(sequences, length, q, kv); }});
     cases.push_back({"attention_prefill_fp8", [=] { return PrefillCase<px::e4m3, true>(sequences, length, q, kv); }});
   };
   auto decode = [&](int sequences, int length) {

@@ -137,7 +137,8 @@ def flashinfer_decode(torch, shape):
 DECODE = [flashinfer_decode, sdpa_decode, cudnn_decode]
 PEERS = {"gemm_bf16": [gemm], "gemm_wgmma": [gemm], "gemv": [gemm], "rmsnorm_add": [rmsnorm], "silu_mul": [silu],
          "embedding": [embedding], "sample": [sample, multinomial], "merge_state": [merge_state],
-         "attention_prefill": [prefill, cudnn_prefill], "attention_prefill_fast": [prefill, cudnn_prefill], "attention_decode": DECODE,
+         "attention_prefill": [prefill, cudnn_prefill], "attention_prefill_wgmma": [prefill, cudnn_prefill],
+         "attention_prefill_wgmma_fast": [prefill, cudnn_prefill], "attention_decode": DECODE,
          "attention_decode_fast": DECODE}
 
 

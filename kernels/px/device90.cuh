@@ -46,6 +46,8 @@ PX_DEVICE uint64_t WgmmaDescriptor(const void* tile) {
   const uint32_t address = SharedAddress(tile);
   return (address & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
 }
+/// The same fields: 64 columns are one swizzled row, and the stride is that between groups of 8 rows of K.
+PX_DEVICE uint64_t WgmmaRowsDescriptor(const void* tile) { return WgmmaDescriptor(tile); }
 
 #endif
 
@@ -63,6 +65,11 @@ template <int N>
 PX_DEVICE void WgmmaResult(float (&d)[N]) {
   PX_UNROLL
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N, int M>
+PX_DEVICE void WgmmaResult(float (&d)[N][M]) {
+  PX_UNROLL
+  for (int i = 0; i < N; ++i) WgmmaResult(d[i]);
 }
 template <int kRegisters>
 PX_DEVICE void RegisterIncrease() {
@@ -131,6 +138,30 @@ PX_DEVICE void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool acc
 }
 #undef PX_F16
 #undef PX_F4
+#define PX_ROW(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define PX_ROWS8 PX_ROW(0), PX_ROW(1), PX_ROW(2), PX_ROW(3), PX_ROW(4), PX_ROW(5), PX_ROW(6), PX_ROW(7)
+PX_DEVICE void WgmmaM64N64K16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "%32, %33, p, 1, 1, 0, 0;\n}"
+      : PX_ROWS8
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+PX_DEVICE void WgmmaAddRows(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%32,%33,%34,%35}, %36, p, 1, 1, 1;\n}"
+      : PX_ROWS8
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef PX_ROWS8
+#undef PX_ROW
 
 #else
 #define PX_HAS_WGMMA 0

@@ -95,25 +95,45 @@ uint32_t OperandOffset(uint64_t descriptor, int row, int k) {
   return Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride +
                     static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
 }
-float Operand(const Block& block, uint64_t descriptor, int row, int k) {
+float BitsAt(const Block& block, uint32_t offset) {
   uint16_t bits;
-  std::memcpy(&bits, block.shared + OperandOffset(descriptor, row, k), 2);
+  std::memcpy(&bits, block.shared + offset, 2);
   return Bf16BitsToFloat(bits);
 }
 
 constexpr int kWgmmaRows = 64, kWgmmaDepth = 16;
+constexpr int kChunk = 8;  // elements that stay together
+
+/// Element (k, column) of an operand by rows: the same addresses, its rows are those of K.
+float RowsOperand(const Block& block, uint64_t descriptor, int k, int column) {
+  return BitsAt(block, OperandOffset(descriptor, k, column));
+}
+float Operand(const Block& block, uint64_t descriptor, int row, int k) {
+  return BitsAt(block, OperandOffset(descriptor, row, k));
+}
+
+/// Calls visit(offset) for each 16 bytes of shared memory that a wgmma reads.
+template <typename Visit>
+void ForOperands(const WarpGroupMma& op, Visit&& visit) {
+  auto chunks = [&](uint64_t descriptor, int rows, int columns) {
+    for (int row = 0; row < rows; ++row)
+      for (int column = 0; column < columns; column += kChunk) visit(OperandOffset(descriptor, row, column));
+  };
+  if (op.a_in_registers) {
+    chunks(op.b_descriptor, kWgmmaDepth, op.n);
+  } else {
+    chunks(op.a_descriptor, kWgmmaRows, kWgmmaDepth);
+    chunks(op.b_descriptor, op.n, kWgmmaDepth);
+  }
+}
 
 /// Fails where an operand has bytes that a thread wrote and no fence.proxy.async has shown to wgmma.
-void CheckFenced(Block& block, uint64_t descriptor, int rows, Where where) {
-  constexpr uint32_t kChunk = 16;  // bytes that stay together
+void CheckFenced(Block& block, const WarpGroupMma& op, Where where) {
   const std::vector<unsigned char>& seen = block.AsyncView();
-  for (int row = 0; row < rows; ++row) {
-    for (int k = 0; k < kWgmmaDepth; k += 8) {
-      const uint32_t at = OperandOffset(descriptor, row, k);
-      if (at + kChunk <= seen.size() && std::memcmp(block.shared + at, seen.data() + at, kChunk) != 0)
-        block.Fail("wgmma reads shared memory that a thread wrote, without a fence.proxy.async between", where);
-    }
-  }
+  ForOperands(op, [&](uint32_t at) {
+    if (at + 2 * kChunk <= seen.size() && std::memcmp(block.shared + at, seen.data() + at, 2 * kChunk) != 0)
+      block.Fail("wgmma reads shared memory that a thread wrote, without a fence.proxy.async between", where);
+  });
 }
 
 /// The operands that a wgmma reads, for ThreadSanitizer: from its issue on. (Accumulators read in flight are found by
@@ -123,25 +143,33 @@ struct WgmmaAccesses {
   WarpGroup& group;
   static void Note(void* self) {
     const auto& [block, group] = *static_cast<WgmmaAccesses*>(self);
-    const WarpGroupMma& op = group.next;
     simt::NoteAcquire(&group.issued);
-    auto read = [&](uint64_t descriptor, int rows) {
-      for (int row = 0; row < rows; ++row)
-        for (int k = 0; k < kWgmmaDepth; k += 8)  // 16 bytes stay together
-          simt::NoteRead(block.shared + OperandOffset(descriptor, row, k), 16);
-    };
-    read(op.a_descriptor, kWgmmaRows);
-    read(op.b_descriptor, op.n);
+    ForOperands(group.next, [&](uint32_t at) { simt::NoteRead(block.shared + at, 2 * kChunk); });
   }
 };
+
+/// The rows that a warpgroup's registers hold, each warp 16 as mma.sync has them.
+void ReadRegisters(const WarpGroupMma& op, std::vector<float>& a) {
+  for (int t = 0; t < 128; ++t)
+    for (int i = 0; i < 8; ++i) {
+      const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, k = t % 4 * 2 + i / 4 * 8 + i % 2;
+      a[row * kWgmmaDepth + k] = Bf16BitsToFloat(static_cast<uint16_t>(op.a_registers[t][i / 2] >> (i % 2 * 16)));
+    }
+}
 
 void Execute(Block& block, const WarpGroupMma& op) {
   constexpr int kRows = kWgmmaRows, kDepth = kWgmmaDepth;
   std::vector<float> a(kRows * kDepth), b(static_cast<size_t>(kDepth) * op.n);
-  for (int r = 0; r < kRows; ++r)
-    for (int k = 0; k < kDepth; ++k) a[r * kDepth + k] = Operand(block, op.a_descriptor, r, k);
-  for (int n = 0; n < op.n; ++n)
-    for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = Operand(block, op.b_descriptor, n, k);
+  if (op.a_in_registers) {
+    ReadRegisters(op, a);
+    for (int n = 0; n < op.n; ++n)
+      for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = RowsOperand(block, op.b_descriptor, k, n);
+  } else {
+    for (int r = 0; r < kRows; ++r)
+      for (int k = 0; k < kDepth; ++k) a[r * kDepth + k] = Operand(block, op.a_descriptor, r, k);
+    for (int n = 0; n < op.n; ++n)
+      for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = Operand(block, op.b_descriptor, n, k);
+  }
   for (int t = 0; t < 128; ++t) {
     const int warp = t / 32, g = t % 32 / 4, c = t % 4 * 2;
     for (int i = 0; i < op.n / 2; ++i) {
@@ -221,6 +249,29 @@ uint64_t WgmmaDescriptor(const void* tile, Where where) {
   constexpr uint64_t kGroupStride = 8 * kRowBytes, kSwizzle128 = 1;
   return (offset & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
 }
+void MoveRegisters(int registers, Where where) {
+  const simt::Unwatched emulator;
+  Block& block = CurrentBlock();
+  if (block.warp_registers.empty()) {
+    constexpr int kOfMultiprocessor = 65536, kUnit = 8, kMost = 256;
+    const int each = kOfMultiprocessor / static_cast<int>(block.threads.size()) / kUnit * kUnit;
+    block.warp_registers.assign(block.warps.size(), std::min(each, kMost));
+  }
+  const int warp = simt::CurrentThread().warp;
+  constexpr int kWarpShift = 16;
+  const auto ready = [](const void* context, uint64_t wanted) {
+    const Block& of = *static_cast<const Block*>(context);
+    const int has = of.warp_registers[wanted >> kWarpShift], wants = static_cast<int>(wanted & 0xFFFF);
+    return wants - has <= of.free_registers || has == wants;  // another lane took them
+  };
+  const uint64_t wanted = static_cast<uint64_t>(warp) << kWarpShift | static_cast<unsigned>(registers);
+  if (!ready(&block, wanted))
+    block.WaitUntil(
+        {.value = wanted, .ready = ready, .context = &block, .operation = "setmaxnreg.inc", .where = where});
+  block.free_registers -= registers - block.warp_registers[warp];
+  block.warp_registers[warp] = registers;
+}
+uint64_t WgmmaRowsDescriptor(const void* tile, Where where) { return WgmmaDescriptor(tile, where); }
 void WgmmaFence(Where where) {
   if (simt::SyncSites::LeftOut(where)) return;
   CurrentBlock().MeetWarpGroup([](Block&, WarpGroup& g, void*) { g.fenced = true; }, nullptr, "wgmma.fence", where);
@@ -251,21 +302,21 @@ void WgmmaWaitGroups(size_t pending, Where where) {
   WarpGroup& g = CurrentBlock().CurrentWarpGroup();
   if (g.completed > 0) simt::NoteAcquire(&g.sync[(g.completed - 1) % WarpGroup::kSyncs]);
 }
-void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
-  const simt::Unwatched emulator;
+namespace {
+/// This thread's part of the warpgroup's next wgmma.
+WarpGroupMma& NextWgmma(float* d, Where where) {
   Block& block = CurrentBlock();
-  if (!block.CurrentWarpGroup().fenced) block.Fail("wgmma.mma_async without a wgmma.fence before it", where);
-  WarpGroupMma& next = block.CurrentWarpGroup().next;
-  next.accumulators[simt::CurrentThread().id % 128] = d;
-  next.a_descriptor = a;
-  next.b_descriptor = b;
-  next.n = n;
-  next.accumulate = accumulate;
+  WarpGroup& group = block.CurrentWarpGroup();
+  if (!group.fenced) block.Fail("wgmma.mma_async without a wgmma.fence before it", where);
+  group.next.accumulators[simt::CurrentThread().id % 128] = d;
+  return group.next;
+}
+void IssueNext(Where where) {
+  Block& block = CurrentBlock();
   simt::NoteRelease(&block.CurrentWarpGroup().issued);
   block.MeetWarpGroup(
       [](Block& owner, WarpGroup& g, void* issued_at) {
-        CheckFenced(owner, g.next.a_descriptor, kWgmmaRows, *static_cast<Where*>(issued_at));
-        CheckFenced(owner, g.next.b_descriptor, g.next.n, *static_cast<Where*>(issued_at));
+        CheckFenced(owner, g.next, *static_cast<Where*>(issued_at));
         if (g.agent == nullptr) g.agent = simt::BeginAgent();
         WgmmaAccesses accesses{owner, g};
         simt::AsAgent(g.agent, &WgmmaAccesses::Note, &accesses);
@@ -275,6 +326,28 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
           Execute(owner, g.next);
       },
       &where, "wgmma.mma_async", where);
+}
+}  // namespace
+
+void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
+  const simt::Unwatched emulator;
+  WarpGroupMma& next = NextWgmma(d, where);
+  next.a_in_registers = false;
+  next.a_descriptor = a;
+  next.b_descriptor = b;
+  next.n = n;
+  next.accumulate = accumulate;
+  IssueNext(where);
+}
+void WgmmaIssueRows(float* d, const uint32_t (&a)[4], uint64_t b, Where where) {
+  const simt::Unwatched emulator;
+  WarpGroupMma& next = NextWgmma(d, where);
+  next.a_in_registers = true;
+  next.a_registers[simt::CurrentThread().id % 128] = a;
+  next.b_descriptor = b;
+  next.n = 64;
+  next.accumulate = true;
+  IssueNext(where);
 }
 
 }  // namespace baton::px

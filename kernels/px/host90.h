@@ -37,7 +37,11 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
 // ---- wgmma: 128 threads
 /// Descriptor of a K-major operand tile of 64 bf16 columns in the layout that TmaLoad2D writes.
 uint64_t WgmmaDescriptor(const void* tile, Where where = Where::current());
-/// Orders the registers of the accumulators: required before the first wgmma and after every WgmmaWait.
+/// Descriptor of an operand whose rows are K, of 64 bf16 columns in the layout that TmaLoad2D writes: the 16 rows at
+/// `tile`, whose number is a multiple of 8.
+uint64_t WgmmaRowsDescriptor(const void* tile, Where where = Where::current());
+/// Orders the registers of the accumulators, and of operands: required before the first wgmma and after every
+/// WgmmaWait.
 void WgmmaFence(Where where = Where::current());
 void WgmmaCommit(Where where = Where::current());
 void WgmmaWaitGroups(size_t pending, Where where);
@@ -46,6 +50,7 @@ void WgmmaWait(Where where = Where::current()) {
   WgmmaWaitGroups(N, where);
 }
 void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where);
+void WgmmaIssueRows(float* d, const uint32_t (&a)[4], uint64_t b, Where where);
 /// d[64 × N] (+)= a[64 × 16] · b[N × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
 inline void WgmmaM64N16K16(float (&d)[8], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 16, a, b, accumulate, where);
@@ -62,13 +67,30 @@ inline void WgmmaM64N128K16(float (&d)[64], uint64_t a, uint64_t b, bool accumul
 inline void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 256, a, b, accumulate, where);
 }
+/// The same with the accumulators as fragments of mma.sync: each warp has 16 rows, d[i] is of columns 8i … 8i + 7.
+inline void WgmmaM64N64K16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(&d[0][0], 64, a, b, accumulate, where);
+}
+/// d[64 × 64] += a[64 × 16] · b[16 × 64], bf16: `a` as fragments of mma.sync, b by WgmmaRowsDescriptor. Neither `d` nor
+/// `a` may be touched before WgmmaWait.
+inline void WgmmaAddRows(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, Where where = Where::current()) {
+  WgmmaIssueRows(&d[0][0], a, b, where);
+}
 /// After WgmmaWait<0>: keeps the compiler from moving what reads `d` before the wait. No instruction.
 template <int N>
 void WgmmaResult(float (&)[N]) {}
-/// Moves registers between the warps of a block: nothing to emulate.
+template <int N, int M>
+void WgmmaResult(float (&)[N][M]) {}
+/// Moves registers between the warps of a block, which is taken to have all that its multiprocessor has: an increase
+/// waits until others have given as many.
+void MoveRegisters(int registers, Where where);
 template <int kRegisters>
-void RegisterIncrease() {}
+void RegisterIncrease(Where where = Where::current()) {
+  MoveRegisters(kRegisters, where);
+}
 template <int kRegisters>
-void RegisterDecrease() {}
+void RegisterDecrease(Where where = Where::current()) {
+  MoveRegisters(kRegisters, where);
+}
 
 }  // namespace baton::px

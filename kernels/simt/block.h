@@ -129,12 +129,15 @@ struct MBarrier {
   uint64_t sync[2] = {};  ///< ThreadSanitizer's, one per phase parity
 };
 
-/// One wgmma in flight: where each of the 128 threads keeps its accumulators, and the operands' descriptors.
+/// One wgmma in flight: where each of the 128 threads keeps its accumulators, and the operands: by descriptors, or `a`
+/// by each thread's registers and `b` with K as its rows.
 struct WarpGroupMma {
   float* accumulators[128];
   uint64_t a_descriptor = 0, b_descriptor = 0;
   int n = 0;
   bool accumulate = false;
+  bool a_in_registers = false;
+  const uint32_t* a_registers[128];  ///< four each
 };
 struct WarpGroup {
   Barrier meeting;
@@ -232,7 +235,9 @@ class Block {
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
   std::vector<PeerStore> peer_stores;
-  uint64_t begun = 0, ended = 0;  ///< ThreadSanitizer's: what came before the block's threads, and what they did
+  std::vector<int> warp_registers;  ///< of a thread of each warp, once setmaxnreg has moved some
+  int free_registers = 0;           ///< that warps have given, for a thread of one warp
+  uint64_t begun = 0, ended = 0;    ///< ThreadSanitizer's: what came before the block's threads, and what they did
   unsigned char* shared = nullptr;
   int alive = 0;
   bool dependency_met = true;

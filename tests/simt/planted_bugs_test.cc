@@ -150,6 +150,13 @@ std::string RunThree(const simt::Policy& policy) {
   return Compare(sum.data(), want, 1e-5);
 }
 
+template <Bug kBug>
+std::string RunMoved(const simt::Policy& policy) {
+  Array<int> out(256);
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {kMovedThreads}}, &MoveRegisters<kBug>, out.data());
+  return error.empty() && out[255] != 255 ? "wrong value" : error;
+}
+
 struct Planted {
   const char* name;
   Run run;
@@ -160,6 +167,7 @@ const Planted kRight[] = {
     {"warp transpose", RunTranspose<Bug::kNone>},
     {"cp.async pipeline", RunPipeline<Bug::kNone>},
     {"TMA + wgmma GEMM", RunGemm<Bug::kNone>},
+    {"moved registers", RunMoved<Bug::kNone>},
     {"wgmma of stored operands", RunStoredGemm<Bug::kNone>},
     {"mma.sync", RunWarpProduct<Bug::kNone>},
     {"dependent launch", RunDependent<Bug::kNone>},
@@ -189,6 +197,7 @@ const Planted kBugs[] = {
     {"no wgmma.fence", RunGemm<Bug::kNoWgmmaFence>},
     {"stage given back in flight", RunGemm<Bug::kReleasedInFlight>},
     {"accumulators read in flight", RunGemm<Bug::kNoWgmmaWait>},
+    {"more registers than there are", RunMoved<Bug::kTooManyRegisters>},
     {"no fence.proxy.async", RunStoredGemm<Bug::kNoProxyFence>},
     {"fence.proxy.async too early", RunStoredGemm<Bug::kEarlyProxyFence>},
     {"ldmatrix row addresses", RunWarpProduct<Bug::kLdMatrixRow>},

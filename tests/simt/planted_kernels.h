@@ -30,6 +30,7 @@ enum class Bug {
   kNoWgmmaFence,            ///< GEMM: wgmma takes its accumulators without a fence
   kReleasedInFlight,        ///< GEMM: gives a stage back before the wgmma that reads it has ended
   kNoWgmmaWait,             ///< GEMM: reads accumulators in flight
+  kTooManyRegisters,        ///< setmaxnreg: more than the others give
   kNoProxyFence,            ///< wgmma of operands that threads stored, without fence.proxy.async
   kEarlyProxyFence,         ///< … with the fence before the stores
   kLdMatrixRow,             ///< ldmatrix with lanes 8…15 addressing the wrong rows
@@ -188,6 +189,19 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
     const int row = warp * 16 + lane / 4 + 8 * (i / 2 % 2), col = i / 4 * 8 + lane % 4 * 2 + i % 2;
     px::Store(c + row * kGemmN + col, d[i]);
   }
+}
+
+// ---------------------------------------------------------------- registers moved between warpgroups
+constexpr int kMovedThreads = 384;  ///< 168 registers each
+template <Bug kBug>
+PX_KERNEL void MoveRegisters(int* out) {
+  const int t = px::ThreadX();
+  if (t >= 256) {
+    px::RegisterDecrease<40>();
+    return;
+  }
+  px::RegisterIncrease<(kBug == Bug::kTooManyRegisters ? 240 : 232)>();
+  px::Store(out + t, t);
 }
 
 // ---------------------------------------------------------------- wgmma of operands that threads store

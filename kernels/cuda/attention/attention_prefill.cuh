@@ -42,15 +42,15 @@ struct PrefillShared {
 static_assert(sizeof(PrefillShared<px::bf16, 256, true>) <= 227 * 1024);
 static_assert(2 * sizeof(PrefillShared<px::bf16, 128, true>) <= 227 * 1024, "two blocks per SM");
 
-/// Where a block works: one q head of one sequence.
+/// Where 64 rows are: one q head of one sequence.
 struct PrefillPlace {
   int q_head, kv_head, row0, new_rows, length, context;
   const int32_t* table;
 };
 template <typename Kv>
-PX_DEVICE PrefillPlace PlaceOf(const PrefillParams<Kv>& p, int sequence) {
+PX_DEVICE PrefillPlace PlaceOf(const PrefillParams<Kv>& p, int sequence, int q_head) {
   PrefillPlace at;
-  at.q_head = px::BlockY();
+  at.q_head = q_head;
   at.kv_head = at.q_head / (p.q_heads / p.kv.kv_heads);
   at.row0 = px::Load(p.row_start + sequence);
   at.new_rows = px::Load(p.row_start + sequence + 1) - at.row0;
@@ -60,11 +60,14 @@ PX_DEVICE PrefillPlace PlaceOf(const PrefillParams<Kv>& p, int sequence) {
   return at;
 }
 
+/// A thread's number among the 128 that have a tile, and its warp's.
+PX_DEVICE int PrefillThread() { return px::ThreadX() % kPrefillThreads; }
+PX_DEVICE int PrefillWarp() { return px::WarpIndex() % kPrefillWarps; }
+
 /// Starts the copies of the tile's 64 query rows; rows past the sequence become zero.
-template <typename Kv, int kDim>
+template <int kDim, typename Layout, typename Kv>
 PX_DEVICE void FetchQueries(px::bf16* q, const PrefillParams<Kv>& p, const PrefillPlace& at, int first_row) {
-  using Layout = TileLayout<px::bf16, kDim>;
-  for (int i = px::ThreadX(); i < kPrefillRows * Layout::kChunks; i += kPrefillThreads) {
+  for (int i = PrefillThread(); i < kPrefillRows * Layout::kChunks; i += kPrefillThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
     const bool valid = first_row + row < at.new_rows;
     const int64_t source = at.row0 + (valid ? first_row + row : 0);
@@ -74,7 +77,27 @@ PX_DEVICE void FetchQueries(px::bf16* q, const PrefillParams<Kv>& p, const Prefi
 
 /// Which row of the tile's sequence this thread's row h (0 or 1) is.
 PX_DEVICE int PrefillRow(const PrefillTile& tile, int h) {
-  return tile.first_row + px::WarpIndex() * kRowsPerWarp + px::Lane() / 4 + 8 * h;
+  return tile.first_row + PrefillWarp() * kRowsPerWarp + px::Lane() / 4 + 8 * h;
+}
+/// What this thread's two rows see; rows past the sequence, whose results nobody reads, see everything.
+PX_DEVICE void RangesOf(RowRange (&range)[2], const PrefillTile& tile, const PrefillPlace& at, int window) {
+  PX_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    const int row = PrefillRow(tile, h), position = at.context + row;
+    range[h] = SeesAll();
+    if (row < at.new_rows) range[h] = {window > 0 ? position - window + 1 : 0, position, kNoTree, 0};
+  }
+}
+/// The sub-tiles that a tile's rows look at: [first, last), from the beginning of a fixed tile on.
+struct SubTiles {
+  int first, last;
+};
+PX_DEVICE SubTiles SubTilesOf(const PrefillTile& tile, const PrefillPlace& at, int window) {
+  const int first_position = at.context + tile.first_row;
+  const int end = first_position + kPrefillRows < at.length ? first_position + kPrefillRows : at.length;
+  int first = 0;
+  if (window > 0 && first_position >= window) first = (first_position - window + 1) / kTileTokens * kSubTilesPerTile;
+  return {first, (end + kSubTileTokens - 1) / kSubTileTokens};
 }
 /// What is known of the softmax of this thread's two rows.
 struct PrefillRows {
@@ -95,22 +118,22 @@ PX_DEVICE void MergeTile(px::U128 (*running)[kPrefillThreads], PrefillRows& rows
   }
   PX_UNROLL
   for (int i = 0; i < kDim / 8; ++i) {
-    px::U128 sum = px::LoadShared(&running[i][px::ThreadX()]);
+    px::U128 sum = px::LoadShared(&running[i][PrefillThread()]);
     PX_UNROLL
     for (int j = 0; j < 4; ++j) {
       const float merged = MergeValue(px::BitCast<float>(sum.w[j]), state.o[i][j], f[j >> 1]);
       if (state.m[j >> 1] != kNegativeInfinity) sum.w[j] = px::BitCast<uint32_t>(merged);
     }
-    px::StoreShared(&running[i][px::ThreadX()], sum);
+    px::StoreShared(&running[i][PrefillThread()], sum);
   }
 }
 
 /// Writes row h: value(i) gives this thread's pair of column group i, not yet divided by the sum. Reads again where it
 /// works, which else took registers all the time.
 template <int kDim, typename Kv, typename Value>
-PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillRows& rows, int h, Value&& value) {
+PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillRows& rows, int q_head, int h, Value&& value) {
   const PrefillTile tile = p.tiles[px::BlockX()];
-  const PrefillPlace at = PlaceOf(p, tile.sequence);
+  const PrefillPlace at = PlaceOf(p, tile.sequence, q_head);
   if (PrefillRow(tile, h) >= at.new_rows) return;
   float v_scale = 1.0f;
   if constexpr (sizeof(Kv) == 1) v_scale = px::Load(p.kv.v_scale + at.kv_head);
@@ -140,23 +163,13 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
   const int t = px::ThreadX();
   px::GridDependencyWait();
   const PrefillTile tile = p.tiles[px::BlockX()];
-  const PrefillPlace at = PlaceOf(p, tile.sequence);
-  FetchQueries<Kv, kDim>(smem.attention.q, p, at, tile.first_row);
+  const PrefillPlace at = PlaceOf(p, tile.sequence, px::BlockY());
+  FetchQueries<kDim, TileLayout<px::bf16, kDim>>(smem.attention.q, p, at, tile.first_row);
 
   PrefillRows rows;
   RowRange range[2];
-  PX_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const int row = PrefillRow(tile, h), position = at.context + row;
-    range[h] = SeesAll();
-    if (row < at.new_rows)
-      range[h] = {p.options.window > 0 ? position - p.options.window + 1 : 0, position, kNoTree, 0};
-  }
-  const int first_position = at.context + tile.first_row;
-  const int end = first_position + kPrefillRows < at.length ? first_position + kPrefillRows : at.length;
-  int first = 0;
-  if (p.options.window > 0 && first_position >= p.options.window)
-    first = (first_position - p.options.window + 1) / kTileTokens * kSubTilesPerTile;
+  RangesOf(range, tile, at, p.options.window);
+  const SubTiles walk = SubTilesOf(tile, at, p.options.window);
   float k_scale = 1.0f;
   if constexpr (sizeof(Kv) == 1) k_scale = px::Load(p.kv.k_scale + at.kv_head);
   if constexpr (kFixedTiles) {
@@ -164,7 +177,7 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
     for (int i = 0; i < kDim / 8; ++i) px::StoreShared(&smem.running[i][t], px::U128{});
   }
   WalkKv<Kv, kDim, kPrefillWarps, kFixedTiles>(
-      smem.attention, p.kv, at.table, at.length, at.kv_head, range, first, (end + kSubTileTokens - 1) / kSubTileTokens,
+      smem.attention, p.kv, at.table, at.length, at.kv_head, range, walk.first, walk.last,
       px::Mul(px::Mul(p.options.scale, k_scale), kLog2E), p.options.softcap, [&](int, TileState<kDim>& state) {
         if constexpr (kFixedTiles) {
           MergeTile<kDim>(smem.running, rows, state);
@@ -173,7 +186,8 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
           for (int h = 0; h < 2; ++h) {
             rows.m[h] = state.m[h];
             rows.l[h] = state.l[h];
-            StoreRow<kDim>(p, rows, h, [&](int i) { return px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]}; });
+            StoreRow<kDim>(p, rows, px::BlockY(), h,
+                           [&](int i) { return px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]}; });
           }
         }
       });
@@ -181,7 +195,7 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
   if constexpr (kFixedTiles) {
     PX_UNROLL
     for (int h = 0; h < 2; ++h)
-      StoreRow<kDim>(p, rows, h, [&](int i) {
+      StoreRow<kDim>(p, rows, px::BlockY(), h, [&](int i) {
         const px::U128 running = px::LoadShared(&smem.running[i][t]);
         return px::F2{px::BitCast<float>(running.w[2 * h]), px::BitCast<float>(running.w[2 * h + 1])};
       });

@@ -53,6 +53,14 @@ struct TileState {
     m[0] = m[1] = kNegativeInfinity;
     l[0] = l[1] = 0.0f;
   }
+  /// Brings row h of o to another maximum.
+  PX_DEVICE void Rescale(int h, float alpha) {
+    PX_UNROLL
+    for (int i = 0; i < kDim / 8; ++i) {
+      o[i][2 * h] = px::Mul(o[i][2 * h], alpha);
+      o[i][2 * h + 1] = px::Mul(o[i][2 * h + 1], alpha);
+    }
+  }
   /// Sums l over the four lanes of a row; once per tile.
   PX_DEVICE void ReduceSums() {
     PX_UNROLL
@@ -98,9 +106,8 @@ template <int kDim>
 constexpr int kStepTokens = PX_SM100_OR((kDim > 128 ? kSubTileTokens / 2 : kSubTileTokens), kSubTileTokens);
 
 /// s[8 · kGroups tokens] of 16 rows: q · k.
-template <int kDim, int kGroups>
+template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
 PX_DEVICE void Scores(float (&s)[kGroups][4], const px::bf16* q, const px::bf16* k) {
-  using Layout = TileLayout<px::bf16, kDim>;
   const int lane = px::Lane();
   const int q_row = lane & 15, q_chunk = lane >> 4, k_row = (lane & 7) + ((lane >> 4) << 3), k_chunk = (lane >> 3) & 1;
   PX_UNROLL
@@ -243,11 +250,9 @@ PX_DEVICE void AddRowByRow(TileState<kDim>& state, uint32_t (&p)[kGroups / 2][4]
   }
 }
 
-/// Online softmax of one sub-tile into `state`, then o += p · v. v's columns begin at 16-byte chunk `first_chunk` of
-/// rows in `Layout`.
-template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
-PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token,
-                          bool wounded, const px::bf16* v, int first_chunk = 0) {
+/// Online softmax of one step: scores become weights, rescale(h, alpha) is to bring o of row h to the new maximum.
+template <int kDim, int kGroups, typename Rescale>
+PX_DEVICE void Softmax(TileState<kDim>& state, float (&s)[kGroups][4], Rescale&& rescale) {
   PX_UNROLL
   for (int h = 0; h < 2; ++h) {
     float m = state.m[h];
@@ -259,11 +264,7 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const 
     const float alpha = px::Exp2(state.m[h] - base);
     state.m[h] = m;
     float sum = px::Mul(state.l[h], alpha);
-    PX_UNROLL
-    for (int i = 0; i < kDim / 8; ++i) {
-      state.o[i][2 * h] = px::Mul(state.o[i][2 * h], alpha);
-      state.o[i][2 * h + 1] = px::Mul(state.o[i][2 * h + 1], alpha);
-    }
+    rescale(h, alpha);
     PX_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       PX_UNROLL
@@ -274,13 +275,27 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const 
     }
     state.l[h] = sum;
   }
-  uint32_t p[kGroups / 2][4];
+}
+
+/// Weights as fragments of bf16.
+template <int kGroups>
+PX_DEVICE void PackWeights(uint32_t (&p)[kGroups / 2][4], const float (&s)[kGroups][4]) {
   PX_UNROLL
   for (int n = 0; n < kGroups / 2; ++n) {
     PX_UNROLL
     for (int j = 0; j < 4; ++j)
       p[n][j] = px::PackBf16(s[2 * n + (j >> 1)][j % 2 * 2], s[2 * n + (j >> 1)][j % 2 * 2 + 1]);
   }
+}
+
+/// Online softmax of one step into `state`, then o += p · v. v's columns begin at 16-byte chunk `first_chunk` of rows
+/// in `Layout`.
+template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
+PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token,
+                          bool wounded, const px::bf16* v, int first_chunk = 0) {
+  uint32_t p[kGroups / 2][4];
+  Softmax(state, s, [&](int h, float alpha) { state.Rescale(h, alpha); });
+  PackWeights(p, s);
   if (wounded) {
     AddRowByRow<kDim, Layout, kGroups>(state, p, rows, first_token, v, first_chunk);
     return;

@@ -147,6 +147,15 @@ void CudaOps::TakePartials(const cuda::AttentionWork::Decode& slice, int rows, i
   p.partial_ml = partial_ml_.Room<float>(count * 2);
 }
 
+template <typename Kv, int kDim, bool kFixed>
+void CudaOps::LaunchPrefill(const cuda::PrefillParams<Kv>& p, int tiles) {
+  if constexpr (cuda::kWgmmaPrefills<Kv, kDim>) {
+    if (wgmma_attention_ && cuda::WgmmaPrefillSuits<kDim>(p))
+      return cuda::LaunchWgmmaPrefill<kDim, kFixed>(stream_, p, tiles, kOverlapped);
+  }
+  cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, p, tiles, kOverlapped);
+}
+
 template <typename Kv>
 void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                      const Tensor& out) {
@@ -161,7 +170,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
                                         work.tiles,         step.row_start, cache,   options,      q_heads};
   cuda::DecodeParams<Kv> decode = DecodeOf(q, out, step, cache, options, q_heads);
   auto launch_form = [&]<int kDim, bool kFixed>() {
-    cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, prefill, work.tile_count, kOverlapped);
+    LaunchPrefill<Kv, kDim, kFixed>(prefill, work.tile_count);
     for (const cuda::AttentionWork::Decode& slice : work.decode) {
       TakePartials(slice, cuda::kRowsPerWarp, kDim, decode);
       cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, kOverlapped);

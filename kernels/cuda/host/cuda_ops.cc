@@ -39,10 +39,13 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
 #if defined(__CUDACC__)
   constexpr int kProducts = 1024;
   const auto keeps_bits = [&] { return cuda::WgmmaAddsAsMmaSync(stream_, kProducts); };
+  const auto attends_alike = [&] { return cuda::WgmmaAttendsAsMmaSync(stream_); };
 #else
   const auto keeps_bits = [&] { return !config.wgmma_differs; };  // what asking says: cuda_gemm_wgmma_test
+  const auto attends_alike = keeps_bits;
 #endif
   wgmma_ = cuda::HasWgmma(device_.architecture) && (!deterministic_ || keeps_bits());
+  wgmma_attention_ = wgmma_ && attends_alike();
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {

@@ -148,6 +148,8 @@ class CudaOps final : public Ops {
   void LinearOfRounded(const Tensor& x, const cuda::PackedWeight& w, Out* out, int64_t out_stride);
   template <typename Out>
   void LinearOfExpanded(const cuda::PackedWeight& w, const cuda::QuantGemmParams<Out>& p);
+  template <typename Kv, int kDim, bool kFixed>
+  void LaunchPrefill(const cuda::PrefillParams<Kv>& p, int tiles);
   template <typename Kv>
   void TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p);
   absl::StatusOr<const float*> MakeScales(float scale);
@@ -155,7 +157,8 @@ class CudaOps final : public Ops {
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
-  bool wgmma_ = false;  ///< dense layers are multiplied by it
+  bool wgmma_ = false;            ///< dense layers are multiplied by it
+  bool wgmma_attention_ = false;  ///< prompts attend with it
   const int64_t one_shot_bytes_;
   const size_t work_bytes_;
   gpu::DeviceInfo device_;

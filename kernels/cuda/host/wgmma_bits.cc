@@ -58,4 +58,63 @@ bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k) {
          same(kRows, [&](const GemmParams<float>& p) { LaunchWgmmaGemm(stream, p, 1000); });
 }
 
+namespace {
+
+/// What `host` holds, on the device; data() is null where there is no memory for it.
+template <typename T>
+gpu::Memory OnDevice(gpu::Stream& stream, const std::vector<T>& host) {
+  gpu::Memory memory(host.size() * sizeof(T));
+  if (memory.data() != nullptr) stream.Upload(memory.data(), host.data(), memory.bytes());
+  return memory;
+}
+
+/// A prompt of 100 tokens behind 470 others, and one of 65: tiles that are full and that are not, blocks in no order.
+template <int kDim>
+bool AttendsAlike(gpu::Stream& stream) {
+  constexpr int kHeads = 3, kBlockTokens = 16, kBlocks = 48, kRows = 165, kTable = 36;  // 570 tokens
+  std::vector<int32_t> tables(2 * kTable);
+  for (int i = 0; i < 2 * kTable; ++i) tables[i] = i * 7 % kBlocks;
+  const size_t block_elements = size_t{kBlockTokens} * kDim;
+  const gpu::Memory q = OnDevice(stream, UnevenNumbers(size_t{kRows} * kHeads * kDim, 3)),
+                    k = OnDevice(stream, UnevenNumbers(kBlocks * block_elements, 4)),
+                    v = OnDevice(stream, UnevenNumbers(kBlocks * block_elements, 5)), table = OnDevice(stream, tables),
+                    row_start = OnDevice(stream, std::vector<int32_t>{0, 100, kRows}),
+                    lengths = OnDevice(stream, std::vector<int32_t>{570, 65}),
+                    tiles = OnDevice(stream, std::vector<PrefillTile>{{0, 64}, {0, 0}, {1, 64}, {1, 0}}),
+                    out(q.bytes());
+  for (const gpu::Memory* memory : {&q, &k, &v, &table, &row_start, &lengths, &tiles, &out})
+    if (memory->data() == nullptr) return false;
+  const auto at = [](const gpu::Memory& memory) { return static_cast<const bf16*>(memory.data()); };
+  const auto ints = [](const gpu::Memory& memory) { return static_cast<const int32_t*>(memory.data()); };
+  const PagedKv<bf16> cache{
+      at(k), at(v), static_cast<int64_t>(block_elements), ints(table), kTable,  0,      ints(lengths),
+      1,     0,     MakeBlockSize(kBlockTokens),          1,           nullptr, nullptr};
+  const PrefillParams<bf16> p{at(q),
+                              static_cast<bf16*>(out.data()),
+                              nullptr,
+                              kHeads * kDim,
+                              kHeads * kDim,
+                              static_cast<const PrefillTile*>(tiles.data()),
+                              ints(row_start),
+                              cache,
+                              {0.01f, 0, 0.0f, nullptr},
+                              kHeads};
+  const auto run = [&](auto&& launch) {
+    std::vector<bf16> rows(size_t{kRows} * kHeads * kDim);
+    stream.FillAsync(out.data(), 0xFF, out.bytes());
+    launch();
+    stream.CopyAsync(rows.data(), out.data(), out.bytes());
+    EndIfDeviceFailed(stream.Synchronize());
+    return rows;
+  };
+  constexpr int kTiles = 4;
+  const auto want = run([&] { LaunchPrefillAttention<bf16, kDim, true>(stream, p, kTiles); });
+  const auto got = run([&] { LaunchWgmmaPrefill<kDim, true>(stream, p, kTiles); });
+  return std::memcmp(got.data(), want.data(), out.bytes()) == 0;
+}
+
+}  // namespace
+
+bool WgmmaAttendsAsMmaSync(gpu::Stream& stream) { return AttendsAlike<64>(stream) && AttendsAlike<128>(stream); }
+
 }  // namespace baton::cuda

@@ -10,4 +10,7 @@ namespace baton::cuda {
 /// that much memory is not there. On sm_90 and under the emulator only.
 bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k);
 
+/// The same of attention: the same random prompts by both forms, of both head sizes.
+bool WgmmaAttendsAsMmaSync(gpu::Stream& stream);
+
 }  // namespace baton::cuda

@@ -68,6 +68,10 @@
   declare void LaunchPrefillAttention<px::e4m3, dim, true>(gpu::Stream&, const PrefillParams<px::e4m3>&, int, bool);  \
   declare void LaunchPrefillAttention<px::e4m3, dim, false>(gpu::Stream&, const PrefillParams<px::e4m3>&, int, bool);
 
+#define BATON_WGMMA_PREFILL_INSTANCES(declare, dim)                                                    \
+  declare void LaunchWgmmaPrefill<dim, true>(gpu::Stream&, const PrefillParams<px::bf16>&, int, bool); \
+  declare void LaunchWgmmaPrefill<dim, false>(gpu::Stream&, const PrefillParams<px::bf16>&, int, bool);
+
 #define BATON_DECODE_INSTANCES(declare, dim)                                                                        \
   declare void LaunchDecodeAttention<px::bf16, dim, true>(gpu::Stream&, const DecodeParams<px::bf16>&, int, bool);  \
   declare void LaunchDecodeAttention<px::bf16, dim, false>(gpu::Stream&, const DecodeParams<px::bf16>&, int, bool); \

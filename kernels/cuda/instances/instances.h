@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention/attention_decode.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
+#include "kernels/cuda/attention/attention_prefill_wgmma.cuh"
 #include "kernels/cuda/attention/merge_state.cuh"
 #include "kernels/cuda/attention/mla_decode.cuh"
 #include "kernels/cuda/instances/instance_lists.h"
@@ -42,6 +43,8 @@ BATON_E4M3_INSTANCES(extern template)
 BATON_GEMV_INSTANCES(extern template)
 BATON_GROUPED_INSTANCES(extern template)
 BATON_WGMMA_INSTANCES(extern template)
+BATON_WGMMA_PREFILL_INSTANCES(extern template, 64)
+BATON_WGMMA_PREFILL_INSTANCES(extern template, 128)
 #define BATON_DECLARE(dim)                      \
   BATON_ROPE_INSTANCES(extern template, dim)    \
   BATON_PREFILL_INSTANCES(extern template, dim) \

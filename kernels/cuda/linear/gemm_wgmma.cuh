@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/cuda/linear/gemm.cuh"
+#include "kernels/cuda/wgmma_stages.cuh"
 #include "kernels/runtime/tensor_map.h"
 
 namespace baton::cuda {
@@ -58,16 +59,6 @@ PX_DEVICE void Wgmma(float (&d)[kColumns / 2], uint64_t a, uint64_t b, bool accu
     px::WgmmaM64N32K16(d, a, b, accumulate);
   else
     px::WgmmaM64N16K16(d, a, b, accumulate);
-}
-
-/// Before anybody waits: `full` is TMA's, `empty` that of `warps` consumers. One thread; the caller's barrier follows.
-template <int kStages>
-PX_DEVICE void InitStages(uint64_t (&full)[kStages], uint64_t (&empty)[kStages], int warps) {
-  for (int s = 0; s < kStages; ++s) {
-    px::MbarrierInit(&full[s], 1);
-    px::MbarrierInit(&empty[s], warps);
-  }
-  px::MbarrierFenceInit();
 }
 
 /// One thread: stage after stage, as they become empty.
@@ -155,8 +146,6 @@ void LaunchWgmmaGemmTile(gpu::Stream& stream, const GemmParams<Out>& p, bool pro
                .programmatic = programmatic},
               &WgmmaGemmKernel<Tile, Out>, params);
 }
-
-inline bool HasWgmma(const std::string& architecture) { return architecture == "sm_90" || architecture == "emulated"; }
 
 /// On sm_90 only. The wide tile when there are enough of them for every multiprocessor; bits do not depend on it.
 template <typename Out>

@@ -81,13 +81,23 @@ class AttentionCase {
             shape.sinks ? sinks.data() : nullptr};
   }
 
+  /// The kernels that take the problem: with mma.sync, and on Hopper with wgmma.
+  enum class Form { kMmaSync, kWgmma };
+  std::vector<Form> PrefillForms() {
+    if constexpr (cuda::kWgmmaPrefills<Kv, kDim>) {
+      if (cuda::HasWgmma(gpu::CurrentDevice().architecture) && cuda::WgmmaPrefillSuits<kDim>(Prompts({})))
+        return {Form::kMmaSync, Form::kWgmma};
+    }
+    return {Form::kMmaSync};
+  }
   template <bool kFixed>
-  void Prefill(gpu::Stream& stream) {
+  void Prefill(gpu::Stream& stream, Form form = Form::kMmaSync) {
     const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, shape.lengths);
     prefill_tiles_ = std::make_unique<Array<cuda::PrefillTile>>(plan);
-    cuda::PrefillParams<Kv> p{
-        q.data(),         out.data(), lse.data(), QStride(),    OutStride(), prefill_tiles_->data(),
-        row_start.data(), Cache(),    Options(),  shape.q_heads};
+    const cuda::PrefillParams<Kv> p = Prompts(prefill_tiles_->data());
+    if constexpr (cuda::kWgmmaPrefills<Kv, kDim>) {
+      if (form == Form::kWgmma) return cuda::LaunchWgmmaPrefill<kDim, kFixed>(stream, p, static_cast<int>(plan.size()));
+    }
     cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream, p, static_cast<int>(plan.size()));
   }
   template <bool kFixed>
@@ -202,6 +212,10 @@ class AttentionCase {
                              shape.window,
                              tiles_per_item,
                              kFixed});
+  }
+  cuda::PrefillParams<Kv> Prompts(const cuda::PrefillTile* tiles) {
+    return {q.data(), out.data(),       lse.data(), QStride(), OutStride(),
+            tiles,    row_start.data(), Cache(),    Options(), shape.q_heads};
   }
   size_t BlockElements() const { return static_cast<size_t>(shape.tokens_per_block) * shape.kv_heads * kDim; }
   int BlocksOf(int length) const { return (length + shape.tokens_per_block - 1) / shape.tokens_per_block; }

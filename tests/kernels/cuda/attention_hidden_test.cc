@@ -103,15 +103,17 @@ void CheckWounds(Draw& draw) {
         decoded = Copy(c.out);
       });
   if (c.shape.tree) return;
-  UnderEveryPolicy(
-      [&](gpu::Stream& s) {
-        c.Poison();
-        c.template Prefill<true>(s);
-      },
-      [&](const std::string& policy) {
-        ExpectWoundsOnlyWhereSeen(c, wounds, healthy, "prefill, " + policy);
-        EXPECT_EQ(std::memcmp(decoded.data(), c.out.data(), decoded.size() * 2), 0) << "not decode's bits, " << policy;
-      });
+  for (const auto form : c.PrefillForms())
+    UnderEveryPolicy(
+        [&](gpu::Stream& s) {
+          c.Poison();
+          c.template Prefill<true>(s, form);
+        },
+        [&](const std::string& policy) {
+          const std::string name = (form == decltype(form){} ? "prefill, " : "prefill by wgmma, ") + policy;
+          ExpectWoundsOnlyWhereSeen(c, wounds, healthy, name);
+          EXPECT_EQ(std::memcmp(decoded.data(), c.out.data(), decoded.size() * 2), 0) << "not decode's bits, " << name;
+        });
 }
 
 TEST(CudaAttentionAnyShape, InfinitiesAndNansReachOnlyRowsThatSeeThem) {
@@ -129,12 +131,13 @@ TEST(CudaAttentionAnyShape, InfinitiesAndNansReachOnlyRowsThatSeeThem) {
 /// The same of the forms that are not deterministic.
 TEST(CudaAttention, InfinitiesReachOnlyRowsThatSeeThemInTheFastForms) {
   AttentionCase<px::bf16, 64> c({.new_rows = {40}, .lengths = {300}}, 81);
-  for (bool prefill : {true, false}) {
+  for (int form = -1; form < static_cast<int>(c.PrefillForms().size()); ++form) {
+    const bool prefill = form >= 0;
     auto run = [&] {
       gpu::Stream stream;
       c.Poison();
       if (prefill)
-        c.Prefill<false>(stream);
+        c.Prefill<false>(stream, c.PrefillForms()[form]);
       else
         c.Decode<false>(stream, 2);
       ASSERT_EQ(stream.Synchronize(), "");

@@ -73,15 +73,19 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
       const int tiles = draw.Size(6), blocks = draw.Chance(3) ? draw.Int(30, 90) : draw.Int(1, 9);
       std::vector<px::bf16> bits;
       std::vector<float> lse_bits;
-      UnderEveryPolicy(
-          [&](gpu::Stream& stream) {
-            c.Poison();
-            c.template Prefill<true>(stream);
-          },
-          [&](const std::string& policy) {
-            ExpectRight(c, want, want_lse, "prefill " + policy);
-            bits = Copy(c.out), lse_bits = Copy(c.lse);
-          });
+      for (const auto form : c.PrefillForms())
+        UnderEveryPolicy(
+            [&](gpu::Stream& stream) {
+              c.Poison();
+              c.template Prefill<true>(stream, form);
+            },
+            [&](const std::string& policy) {
+              const std::string name = (form == decltype(form){} ? "prefill " : "prefill by wgmma ") + policy;
+              ExpectRight(c, want, want_lse, name);
+              if (bits.empty()) bits = Copy(c.out), lse_bits = Copy(c.lse);
+              EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not mma.sync's bits, " << name;
+              EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << name;
+            });
       UnderEveryPolicy(
           [&](gpu::Stream& stream) {
             c.Poison();
@@ -105,17 +109,17 @@ TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
       std::vector<double> want, want_lse;
       c.Reference(want, want_lse);
       const int tiles = draw.Size(20), blocks = draw.Int(1, 9);
-      for (bool prefill : {true, false})
+      for (int form = -1; form < static_cast<int>(c.PrefillForms().size()); ++form)
         UnderEveryPolicy(
             [&](gpu::Stream& stream) {
               c.Poison();
-              if (prefill)
-                c.template Prefill<false>(stream);
+              if (form >= 0)
+                c.template Prefill<false>(stream, c.PrefillForms()[form]);
               else
                 c.template Decode<false>(stream, tiles, blocks);
             },
             [&](const std::string& policy) {
-              ExpectRight(c, want, want_lse, (prefill ? "prefill " : "decode ") + policy);
+              ExpectRight(c, want, want_lse, (form < 0 ? "decode " : "prefill " + std::to_string(form) + " ") + policy);
             });
     });
   });

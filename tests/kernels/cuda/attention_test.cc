@@ -1,6 +1,7 @@
 // Prefill and decode attention: against double precision, and bit for bit against each other.
 #include <cstring>
 
+#include "kernels/cuda/host/wgmma_bits.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/mutants.h"
 
@@ -12,12 +13,16 @@ void CheckPrefill(const AttentionShape& shape, unsigned seed) {
   AttentionCase<Kv, kDim> c(shape, seed);
   std::vector<double> want, want_lse;
   c.Reference(want, want_lse);
-  UnderEveryPolicy(
-      [&](gpu::Stream& stream) {
-        c.Poison();
-        c.template Prefill<kFixed>(stream);
-      },
-      [&](const std::string& policy) { ExpectRight(c, want, want_lse, policy + (kFixed ? " fixed tiles" : " fast")); });
+  for (const auto form : c.PrefillForms())
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          c.Poison();
+          c.template Prefill<kFixed>(stream, form);
+        },
+        [&](const std::string& policy) {
+          ExpectRight(c, want, want_lse,
+                      policy + (kFixed ? " fixed tiles" : " fast") + (form == decltype(form){} ? "" : " wgmma"));
+        });
 }
 template <typename Kv, int kDim, bool kFixed>
 void CheckDecode(const AttentionShape& shape, unsigned seed, int tiles_per_item = 1) {
@@ -144,12 +149,15 @@ void CheckSameBits(const AttentionShape& prefill_shape, unsigned seed) {
     EXPECT_EQ(std::memcmp(out.data(), c.out.data(), out.size() * 2), 0) << "head_dim " << kDim << " " << name;
     EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << "head_dim " << kDim << " " << name;
   };
-  UnderEveryPolicy(
-      [&](gpu::Stream& stream) {
-        c.Poison();
-        c.template Prefill<true>(stream);
-      },
-      [&](const std::string& policy) { expect_same("prefill " + policy); });
+  for (const auto form : c.PrefillForms())
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          c.Poison();
+          c.template Prefill<true>(stream, form);
+        },
+        [&](const std::string& policy) {
+          expect_same((form == decltype(form){} ? "prefill " : "prefill by wgmma ") + policy);
+        });
   for (int tiles_per_item : {1, 3})
     UnderEveryPolicy(
         [&](gpu::Stream& stream) {
@@ -165,6 +173,32 @@ TEST(CudaAttention, DecodeGivesTheBitsOfPrefill) {
   CheckSameBits<px::bf16, 80>({.new_rows = {9}, .lengths = {260}}, 52);
   CheckSameBits<px::bf16, 256>({.new_rows = {5}, .lengths = {261}, .q_heads = 2, .kv_heads = 1}, 53);
   CheckSameBits<px::e4m3, 64>({.new_rows = {9}, .lengths = {400}, .window = 90, .softcap = 20.0f, .sinks = true}, 54);
+}
+
+/// Sub-tiles that all rows see in every place: behind a window's edge, alone, in pairs, up to the last row.
+TEST(CudaPrefillAttention, WgmmaTakesWhatAllRowsSee) {
+  for (const int context : {0, 1, 63, 64, 127, 128, 200, 700})
+    for (const int rows : {1, 64, 100})
+      CheckSameBits<px::bf16, 64>({.new_rows = {rows}, .lengths = {context + rows}, .q_heads = 3, .kv_heads = 1},
+                                  70 + context);
+  for (const int window : {1, 64, 65, 130, 400})
+    CheckSameBits<px::bf16, 64>(
+        {.new_rows = {130}, .lengths = {900}, .q_heads = 2, .kv_heads = 1, .window = window, .sinks = true}, 90);
+  for (const int tokens : {32, 48, 64, 128})
+    CheckSameBits<px::bf16, 128>(
+        {.new_rows = {70}, .lengths = {333}, .q_heads = 4, .kv_heads = 2, .tokens_per_block = tokens}, 91);
+  CheckPrefill<px::bf16, 128, false>({.new_rows = {150}, .lengths = {900}, .q_heads = 5, .kv_heads = 1}, 92);
+}
+
+TEST(CudaPrefillAttention, WgmmaLeavesOutWhatItHasNoFormFor) {
+  using Case = AttentionCase<px::bf16, 64>;
+  const auto forms = [](const AttentionShape& shape) { return Case(shape, 1).PrefillForms().size(); };
+  const size_t both = cuda::HasWgmma(gpu::CurrentDevice().architecture) ? 2 : 1;
+  EXPECT_EQ(forms({.new_rows = {9}, .lengths = {9}}), both);
+  EXPECT_EQ(forms({.new_rows = {9}, .lengths = {9}, .q_heads = 2, .kv_heads = 2}), 1u) << "one head has no pair";
+  EXPECT_EQ(forms({.new_rows = {9}, .lengths = {9}, .softcap = 3.0f}), 1u);
+  gpu::Stream stream;
+  EXPECT_TRUE(both == 1 || cuda::WgmmaAttendsAsMmaSync(stream));
 }
 
 #if !defined(__CUDACC__)
@@ -189,6 +223,9 @@ void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&&
 TEST(CudaAttention, EveryMissingSynchronizationIsFound) {
   ExpectMutantsFound<px::bf16, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 58,
                                    [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
+  ExpectMutantsFound<px::bf16, 64>(
+      {.new_rows = {100}, .lengths = {1100}, .q_heads = 2, .kv_heads = 1, .window = 500}, 57,
+      [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream, std::decay_t<decltype(c)>::Form::kWgmma); });
   ExpectMutantsFound<px::bf16, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 59,
                                    [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
   ExpectMutantsFound<px::e4m3, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 60,
