@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLANTS = {
     "a spill": ("kernels/cuda/rows/sampler.cuh", "PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2))", "PX_BOUNDS(kRowThreads, 4)",
                 "SampleKernel (sm_90a): {n} bytes of spills"),
-    "wgmma left out": ("kernels/cuda/linear/gemm_wgmma.cuh", "kk < kGemmStepK / 16; ++kk) Wgmma<Tile::kCols>(d",
-                       "kk < kGemmStepK / 16; ++kk) if (kk > 0) Wgmma<Tile::kCols>(d",
+    "wgmma left out": ("kernels/cuda/linear/gemm_wgmma.cuh", "kk < kGemmStepK / 16; ++kk) Wgmma<kColumns>(d",
+                       "kk < kGemmStepK / 16; ++kk) if (kk > 0) Wgmma<kColumns>(d",
                        "WgmmaGemmKernel<WgmmaTile<128>,float> (sm_90a): wgmma {n}, the table says {n}"),
     "a copy through registers": ("kernels/cuda/attention/mla_decode.cuh",
                                  "px::CpAsync16(stage + Layout::Offset(row, chunk), kv.k + at, valid);",

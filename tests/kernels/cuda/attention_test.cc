@@ -177,14 +177,14 @@ TEST(CudaAttention, DecodeGivesTheBitsOfPrefill) {
 
 /// Sub-tiles that all rows see in every place: behind a window's edge, alone, in pairs, up to the last row.
 TEST(CudaPrefillAttention, WgmmaTakesWhatAllRowsSee) {
-  for (const int context : {0, 1, 63, 64, 127, 128, 200, 700})
-    for (const int rows : {1, 64, 100})
+  for (const int context : {0, 63, 200, 700})
+    for (const int rows : {1, 100})
       CheckSameBits<px::bf16, 64>({.new_rows = {rows}, .lengths = {context + rows}, .q_heads = 3, .kv_heads = 1},
                                   70 + context);
-  for (const int window : {1, 64, 65, 130, 400})
+  for (const int window : {64, 130})
     CheckSameBits<px::bf16, 64>(
         {.new_rows = {130}, .lengths = {900}, .q_heads = 2, .kv_heads = 1, .window = window, .sinks = true}, 90);
-  for (const int tokens : {32, 48, 64, 128})
+  for (const int tokens : {48, 128})
     CheckSameBits<px::bf16, 128>(
         {.new_rows = {70}, .lengths = {333}, .q_heads = 4, .kv_heads = 2, .tokens_per_block = tokens}, 91);
   CheckPrefill<px::bf16, 128, false>({.new_rows = {150}, .lengths = {900}, .q_heads = 5, .kv_heads = 1}, 92);

@@ -1,7 +1,7 @@
 //! A tokenizer handle: the crate's tokenizer plus tables by token id that C++ reads directly.
 
 use crate::charsmap;
-use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, DecoderKind, TextStart};
+use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, TextStart};
 use crate::ffi::{invalid, Failure, Outcome, Str, INTERNAL, INVALID_ARGUMENT};
 use crate::growth::{self, Growth};
 use std::sync::OnceLock;
