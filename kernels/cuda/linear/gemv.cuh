@@ -9,7 +9,8 @@
 // Floor in bytes: N·K·b of weights (b = 2; 1 + 4/group; ½ + 4/group), 2·M·K or 4·M·K in, 2·M·N … 8·M·N out. 4096² bf16
 // at M = 1: 33.6 MB, 7.8 µs at 4.3 TB/s; 14,336 × 4096 int4 of group 128: 31.2 MB, 7.3 µs. 2·M·N·K FLOP never matter.
 // One warp streams 16 outputs through a ring of its own, 20 to 24 KiB in flight, begun before the grid that makes x has
-// ended; x lies in shared memory as a whole, which bounds M·K: GemvFits.
+// ended; codes go to registers a step before they are multiplied (a first form of that took 31 us for 8192² int4 on an
+// H200, 2026-11-27; one H100 took 54 without); x lies in shared memory as a whole, which bounds M·K: GemvFits.
 #pragma once
 
 #include "kernels/cuda/linear/gemm_quant.cuh"
@@ -41,8 +42,10 @@ struct GemvParams {
 
 constexpr int kGemvMaxRows = 8;
 constexpr int kGemvWarps = 2, kGemvThreads = kGemvWarps * 32;
-constexpr int kGemvBlocksPerSm = 16;  ///< at least: left to itself the compiler spills to have more
-constexpr int kGemvCols = 16;         ///< outputs of a warp
+/// Blocks per SM, more than shared memory allows: left to itself the compiler spills to have more.
+template <WeightFormat kWeight>
+constexpr int kGemvBlocksPerSm = kWeight == WeightFormat::kBf16 ? 16 : 8;
+constexpr int kGemvCols = 16;  ///< outputs of a warp
 
 /// One K step of 64 for 16 weight rows.
 template <WeightFormat kWeight>
@@ -101,32 +104,60 @@ PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int r
   }
 }
 
-/// A fragment of k16 number kk of the step.
+/// A lane's part of a step, in registers: what its fragments are made of.
 template <WeightFormat kWeight>
-PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile, int kk, bool narrow_groups) {
-  const int lane = px::Lane();
-  if constexpr (kWeight == WeightFormat::kBf16) {
-    px::LdMatrixX4(a, tile.rows + GemmLayout::Offset(lane % 16, kk * 2 + lane / 16));
-  } else {
-    // The layout is that of B: two tiles of 8 columns. As A they are rows 0 … 7 and 8 … 15.
-    const px::U128 pair = px::LoadShared(&tile.meta[narrow_groups ? kk / 2 : 0][lane]);
-    const bool odd = lane / 4 % 2 != 0;
-    const QuantMeta meta{odd ? pair.w[2] : pair.w[0], odd ? pair.w[3] : pair.w[1]};
+struct GemvSource {
+  px::U128 words[QuantWords(kWeight)];
+  QuantMeta meta[2];  ///< of the step's halves
+  PX_DEVICE void Load(const GemvTile<kWeight>& tile, bool narrow_groups) {
+    const int lane = px::Lane(), odd = lane / 4 % 2;
+    PX_UNROLL
+    for (int i = 0; i < QuantWords(kWeight); ++i) words[i] = px::LoadShared(&tile.words[i][lane]);
+    PX_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const px::U128& pair = tile.meta[narrow_groups ? half : 0][lane];
+      meta[half] = px::LoadShared(reinterpret_cast<const QuantMeta*>(&pair) + odd);
+    }
+  }
+  /// A fragment of k16 number kk. The layout is that of B: two tiles of 8 columns. As A they are rows 0 … 7 and 8 … 15.
+  PX_DEVICE void Fragment(uint32_t (&a)[4], int kk) const {
     uint32_t b[4];
     if constexpr (kWeight == WeightFormat::kInt4) {
-      Dequantize4(px::LoadShared(&tile.words[0][lane]).w[kk], meta, b);
+      Dequantize4(words[0].w[kk], meta[kk / 2], b);
     } else {
-      const px::U128 words = px::LoadShared(&tile.words[kk / 2][lane]);
-      const uint32_t low = words.w[kk % 2 * 2], high = words.w[kk % 2 * 2 + 1];
+      const uint32_t low = words[kk / 2].w[kk % 2 * 2], high = words[kk / 2].w[kk % 2 * 2 + 1];
       if constexpr (kWeight == WeightFormat::kE4m3)
-        DequantizeE4m3(low, high, meta, b);
+        DequantizeE4m3(low, high, meta[kk / 2], b);
       else
-        Dequantize8(low, high, meta, b);
+        Dequantize8(low, high, meta[kk / 2], b);
     }
     a[0] = b[0];
     a[1] = b[2];
     a[2] = b[1];
     a[3] = b[3];
+  }
+};
+template <>
+struct GemvSource<WeightFormat::kBf16> {
+  const px::bf16* rows;
+  PX_DEVICE void Load(const GemvTile<WeightFormat::kBf16>& tile, bool) { rows = tile.rows; }
+  PX_DEVICE void Fragment(uint32_t (&a)[4], int kk) const {
+    px::LdMatrixX4(a, rows + GemmLayout::Offset(px::Lane() % 16, kk * 2 + px::Lane() / 16));
+  }
+};
+
+/// d += x · wᵀ of one step: `row` is this lane's row of x there.
+template <WeightFormat kWeight, int kTiles>
+PX_DEVICE void MultiplyGemvStep(float (&d)[kTiles][4], const GemvSource<kWeight> (&w)[kTiles], const px::bf16* row) {
+  PX_UNROLL
+  for (int pair = 0; pair < 2; ++pair) {
+    uint32_t a[2][kTiles][4], b[4];
+    PX_UNROLL
+    for (int i = 0; i < 2 * kTiles; ++i) w[i % kTiles].Fragment(a[i / kTiles][i % kTiles], pair * 2 + i / kTiles);
+    px::LdMatrixX4(b, row + pair * 32);
+    PX_UNROLL
+    for (int i = 0; i < 2 * kTiles; ++i)
+      px::MmaBf16(d[i % kTiles], a[i / kTiles][i % kTiles], b[i / kTiles * 2], b[i / kTiles * 2 + 1]);
   }
 }
 
@@ -183,7 +214,7 @@ PX_DEVICE void FinishGemv(const GemvParams& p, const float (&d)[kGated ? 2 : 1][
 }
 
 template <WeightFormat kWeight, bool kGated>
-PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRID_CONST GemvParams p) {
+PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm<kWeight>) GemvKernel(const PX_GRID_CONST GemvParams p) {
   using Shared = GemvShared<kWeight, kGated>;
   constexpr int kTiles = Shared::kTiles, kStages = Shared::kStages;
   PX_SHARED(Shared, smem);
@@ -211,21 +242,30 @@ PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRI
     // Rows of x beyond m: the last one again. Their columns of D are not stored.
     const px::bf16* row = x + (lane % 8 < p.m ? lane % 8 : p.m - 1) * GemvPitch(p.k) + lane / 8 * 8;
     float d[kTiles][4] = {};
-    for (int s = 0; s < steps; ++s) {
-      px::CpAsyncWait<kStages - 2>();
-      if constexpr (kWeight == WeightFormat::kBf16) px::SyncWarp();  // for all lanes, and step s - 1 has been read
-      fetch(s + kStages - 1);
+    GemvSource<kWeight> w[kTiles];
+    const auto load = [&](int step) {
       PX_UNROLL
-      for (int pair = 0; pair < 2; ++pair) {
-        uint32_t a[2][kTiles][4], b[4];
+      for (int tile = 0; tile < kTiles; ++tile) w[tile].Load(ring[step % kStages][tile], p.group == 32);
+    };
+    if constexpr (kQuantized) {
+      px::CpAsyncWait<kStages - 2>();
+      load(0);
+    }
+    for (int s = 0; s < steps; ++s) {
+      if constexpr (kQuantized) {  // the next step's codes are on their way while this one's are multiplied
+        GemvSource<kWeight> now[kTiles];
         PX_UNROLL
-        for (int i = 0; i < 2 * kTiles; ++i)
-          LoadGemvFragment<kWeight>(a[i / kTiles][i % kTiles], ring[s % kStages][i % kTiles], pair * 2 + i / kTiles,
-                                    p.group == 32);
-        px::LdMatrixX4(b, row + s * kGemmStepK + pair * 32);
-        PX_UNROLL
-        for (int i = 0; i < 2 * kTiles; ++i)
-          px::MmaBf16(d[i % kTiles], a[i / kTiles][i % kTiles], b[i / kTiles * 2], b[i / kTiles * 2 + 1]);
+        for (int tile = 0; tile < kTiles; ++tile) now[tile] = w[tile];
+        fetch(s + kStages - 1);
+        px::CpAsyncWait<kStages - 2>();
+        if (s + 1 < steps) load(s + 1);
+        MultiplyGemvStep(d, now, row + s * kGemmStepK);
+      } else {
+        px::CpAsyncWait<kStages - 2>();
+        px::SyncWarp();  // for all lanes, and step s - 1 has been read
+        fetch(s + kStages - 1);
+        load(s);
+        MultiplyGemvStep(d, w, row + s * kGemmStepK);
       }
     }
     FinishGemv<kGated>(p, d, col0);
