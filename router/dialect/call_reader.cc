@@ -74,7 +74,8 @@ class FreeCalls : public ToolCallReader {
     WrittenCalls calls = form_.parse(text);
     if (!calls || !std::ranges::all_of(*calls, [&](const WrittenCall& call) { return IsName(call.name); }))
       return false;
-    for (WrittenCall& call : *calls) piece.calls.push_back({calls_++, std::move(call.name), std::move(call.arguments)});
+    for (WrittenCall& call : *calls)
+      piece.calls.push_back({calls_++, std::move(call.name), std::move(call.arguments), piece.text.size()});
     return true;
   }
 

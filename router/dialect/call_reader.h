@@ -26,6 +26,7 @@ class ToolCallReader {
     int32_t index = 0;
     std::string name;       ///< of the call's first news only
     std::string arguments;  ///< more of them
+    size_t at = 0;          ///< so many bytes of the piece's text stand before the call
   };
   struct Piece {
     std::string text;  ///< that is no call

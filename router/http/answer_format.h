@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "router/http/http_types.h"
@@ -30,6 +31,7 @@ struct CallPart {
   int32_t index = 0;
   std::string id, name;  ///< empty: this is more of a call that an earlier chunk began
   std::string arguments;
+  size_t at = 0;  ///< so many bytes of the part's text stand before it
 };
 
 /// Everything of one choice that a chunk or a whole answer shows.
@@ -45,6 +47,20 @@ struct ChoicePart {
   std::vector<CallPart> calls;
   bool called = false;  ///< there is a call, here or in an earlier chunk
 };
+
+/// Text and calls of `part` as they were generated. `text` is called with no empty one.
+template <class OnText, class OnCall>
+void InOrder(const ChoicePart& part, const OnText& text, const OnCall& call) {
+  std::string_view rest = part.text;
+  size_t shown = 0;
+  for (const CallPart& one : part.calls) {
+    if (one.at > shown) text(rest.substr(0, one.at - shown));
+    rest.remove_prefix(one.at - shown);
+    shown = one.at;
+    call(one);
+  }
+  if (!rest.empty()) text(rest);
+}
 
 enum class UsageKind : uint8_t { kAbsent, kNull, kGiven };
 struct AnswerTail {
@@ -90,6 +106,8 @@ class AnswerFormat {
   virtual size_t CharactersOfTokens(const ChoicePart&) const { return 0; }
 
   // ---- in one piece
+  /// Whether Piece is called for a whole answer, too: then Whole has what came behind the last piece.
+  virtual bool TakesPieces() const { return false; }
   virtual std::string Whole(const WholeParts& whole, const AnswerTail& tail) = 0;
 };
 

@@ -229,42 +229,63 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   ChoicePart& part = choice.part;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   if (request_.include_reasoning) part.thoughts += delta.thoughts;
-  ToolCallReader::Piece piece{delta.text, {}};
-  if (choice.reader) piece = choice.reader->Append(delta.text);
-  if (request_.api == Api::kResponses) {
-    choice.text_positions.Take(std::move(delta.logprobs), static_cast<size_t>(so_far.thought_tokens.value_or(0)),
-                               {!piece.text.empty(), !piece.calls.empty()}, part.logprobs);
+  if (request_.api == Api::kResponses && part.wants_logprobs) {
+    TakeEachToken(choice, std::move(delta), static_cast<size_t>(so_far.thought_tokens.value_or(0)));
   } else {
     std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
+    ToolCallReader::Piece piece{std::move(delta.text), {}};
+    if (choice.reader) piece = choice.reader->Append(piece.text);
+    TakeCalls(part, std::move(piece));
   }
-  TakeCalls(part, std::move(piece));
-  if (request_.stream) Flush(choice, false);
+  Flush(choice, false);
+}
+
+// A token is of the text or of the call that it adds to. What is behind a call is another message, with its own.
+void CompletionAnswer::TakeEachToken(Choice& choice, ChoiceDelta&& delta, size_t thoughts) {
+  delta.text_ends.push_back(delta.text.size());  // behind the last token
+  size_t taken = 0;
+  for (size_t i = 0; i < delta.text_ends.size(); ++i) {
+    ToolCallReader::Piece piece{delta.text.substr(taken, delta.text_ends[i] - taken), {}};
+    taken = delta.text_ends[i];
+    if (choice.reader) piece = choice.reader->Append(piece.text);
+    const TextPositions::Found found{!piece.text.empty(), !piece.calls.empty()};
+    std::vector<PositionLogprobs> one;
+    if (i < delta.logprobs.size()) one.push_back(std::move(delta.logprobs[i]));
+    choice.text_positions.Take(std::move(one), thoughts, found, choice.part.logprobs);
+    TakeCalls(choice.part, std::move(piece));
+    if (found.calls) Flush(choice, true);
+  }
 }
 
 void CompletionAnswer::TakeCalls(ChoicePart& part, ToolCallReader::Piece piece) {
-  part.text += piece.text;
   for (ToolCallReader::Call& call : piece.calls) {
     if (!request_.parallel_calls && call.index > 0) continue;
     part.called = true;
+    const size_t at = part.text.size() + call.at;
     if (!call.name.empty()) {
-      part.calls.push_back({call.index, NewCallId(Form()), std::move(call.name), std::move(call.arguments)});
+      part.calls.push_back({call.index, NewCallId(Form()), std::move(call.name), std::move(call.arguments), at});
     } else if (!part.calls.empty() && part.calls.back().index == call.index) {
       part.calls.back().arguments += call.arguments;
     } else {
-      part.calls.push_back({call.index, "", "", std::move(call.arguments)});
+      part.calls.push_back({call.index, "", "", std::move(call.arguments), at});
     }
   }
+  part.text += piece.text;
 }
 
 void CompletionAnswer::Flush(Choice& choice, bool at_end) {
+  if (!request_.stream && !format_->TakesPieces()) return;
   ChoicePart& part = choice.part;
   const bool shows_tokens = part.wants_logprobs || request_.return_token_ids;
   if (part.text.empty() && part.thoughts.empty() && part.calls.empty() && !(shows_tokens && !part.token_ids.empty()))
     return;
   if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
-  BeginStream();
-  Write(format_->Piece(part, TailOf(choice)));
-  last_write_ = service_.services().clock.Now();
+  if (request_.stream) BeginStream();
+  const std::string& piece = format_->Piece(part, TailOf(choice));
+  if (request_.stream) {
+    Write(piece);
+    last_write_ = service_.services().clock.Now();
+  }
   if (!request_.chat && !part.logprobs.empty()) part.text_offset += format_->CharactersOfTokens(part);
   part.text.clear();
   part.thoughts.clear();
@@ -283,7 +304,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   if (request_.api == Api::kResponses)
     choice.text_positions.End({!piece.text.empty(), !piece.calls.empty()}, choice.part.logprobs);
   TakeCalls(choice.part, std::move(piece));
-  if (!request_.stream) return;
+  if (!request_.stream) return;  // Whole has the rest
   Flush(choice, true);
   WriteHeldFinish(false);
   held_finish_.emplace(choice.part.index, finish);

@@ -58,6 +58,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   std::unique_ptr<ToolCallReader> MakeReader() const;
   /// Arguments of calls by the model's own choice fit the schemas of strict functions. An error: they cannot.
   std::optional<ApiError> HoldStrictCalls();
+  /// Of an answer whose text alone has logprobs: text, calls and logprobs of the delta. `thoughts`: tokens of all.
+  void TakeEachToken(Choice& choice, ChoiceDelta&& delta, size_t thoughts);
   /// Moves calls from the part's text to its calls.
   void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
   void BeginStream();

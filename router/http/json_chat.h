@@ -12,12 +12,6 @@ namespace baton::router::json {
 
 using Parsed = std::variant<CompletionRequest, ApiError>;
 
-/// Those that an answer names.
-inline void NoteUnknown(CompletionRequest& given, std::string field) {
-  constexpr size_t kListed = 16;
-  if (given.unknown_fields.size() < kListed) given.unknown_fields.push_back(std::move(field));
-}
-
 /// A field that the other API does not have: a chat's, or one that nobody knows.
 inline void PassOn(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
   if (IsFieldOfAnyApi(key)) {

@@ -9,6 +9,16 @@
 #include "router/request/sampling_limits.h"
 
 namespace baton::router::json {
+
+MaybeError ReadOtherStreamOption(std::string_view key, Element value, CompletionRequest& r) {
+  bool obfuscates = true;
+  if (key == "include_obfuscation") {
+    if (auto error = Read("stream_options.include_obfuscation", value, obfuscates)) return error;
+  }
+  if (obfuscates) NoteUnknownMember(r, "stream_options", key);
+  return std::nullopt;
+}
+
 namespace {
 
 using Reader = std::function<MaybeError(std::string_view, Element, CompletionRequest&)>;
@@ -48,15 +58,19 @@ MaybeError ReadEarlyStopping(std::string_view field, Element e, CompletionReques
   return std::nullopt;
 }
 
-MaybeError ReadStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
+MaybeError ReadSharedStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
   for (auto [key, value] : object) {
     if (value.is_null()) continue;
     MaybeError error;
-    if (key == "include_usage") error = Read("stream_options.include_usage", value, r.include_usage);
-    if (key == "continuous_usage_stats")
+    if (key == "include_usage") {
+      error = Read("stream_options.include_usage", value, r.include_usage);
+    } else if (key == "continuous_usage_stats") {
       error = Read("stream_options.continuous_usage_stats", value, r.continuous_usage);
+    } else {
+      error = ReadOtherStreamOption(key, value, r);
+    }
     if (error) return error;
   }
   return std::nullopt;
@@ -102,7 +116,7 @@ Readers MakeSharedFields() {
       {"stop", ReadStop},
       {"bad_words", ReadBadWordTexts},
       {"early_stopping", ReadEarlyStopping},
-      {"stream_options", ReadStreamOptions},
+      {"stream_options", ReadSharedStreamOptions},
       {"cache_salt", ReadSalt},
   };
   VisitSampling([&](auto member, const SamplingField& field) {

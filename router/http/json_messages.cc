@@ -1,7 +1,6 @@
 // The body of Anthropic's /v1/messages as a chat: its content blocks become messages, calls and results. The chat's own
 // reader does the rest.
 #include <algorithm>
-#include <iterator>
 
 #include "router/http/json_chat.h"
 #include "router/json_writer.h"
@@ -58,10 +57,13 @@ class MessageWriter {
       text_ += text;
       has_text_ = true;
     } else if (type == "thinking") {
-      if (!block["thinking"].get_string().get(text)) thoughts_ += text;
+      if (block["thinking"].get_string().get(text)) return BadBlock(where, "has a thinking block without `thinking`.");
+      thoughts_ += text;
     } else if (type == "tool_use") {
+      if (role_ != "assistant") return BadBlock(where, "has a tool_use block: only the assistant calls tools.");
       return TakeCall(where, block);
     } else if (type == "tool_result") {
+      if (role_ == "assistant") return BadBlock(where, "has a tool_result block: results are the user's.");
       return TakeResult(where, block);
     } else if (type != "redacted_thinking") {
       return NotBuilt("messages", StrCat("a content block of type \"", type, "\""));
@@ -188,7 +190,11 @@ MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
   std::string_view type, name;
   bool one_only = false;
   if (choice["type"].get_string().get(type)) return BadRequest("`tool_choice` needs a `type`.", "tool_choice");
-  if (!choice["disable_parallel_tool_use"].get_bool().get(one_only) && one_only) w.Field("parallel_tool_calls", false);
+  Element given;
+  if (!choice["disable_parallel_tool_use"].get(given) && !given.is_null()) {
+    if (auto error = json::Read("tool_choice.disable_parallel_tool_use", given, one_only)) return error;
+    if (one_only) w.Field("parallel_tool_calls", false);
+  }
   if (type == "auto" || type == "none") {
     w.Field("tool_choice", type);
   } else if (type == "any") {
@@ -232,19 +238,23 @@ MaybeError WriteOutputFormat(const char* field, Element format, JsonWriter& w, C
 }
 
 MaybeError WriteOutputConfig(Element config, JsonWriter& w, CompletionRequest& given) {
-  Element format;
-  std::string_view effort;
+  Element format, effort;
   simdjson::dom::object object;
   if (config.get_object().get(object)) return json::WrongType("output_config", "an object", config);
-  if (!object["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
+  if (!object["effort"].get(effort) && !effort.is_null()) {
+    if (!effort.is_string()) return json::WrongType("output_config.effort", "a string", effort);
+    w.Key("reasoning_effort").Raw(simdjson::minify(effort));
+  }
   if (object["format"].get(format) || format.is_null()) return std::nullopt;
   return WriteOutputFormat("output_config.format", format, w, given);
 }
 
 MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
-  constexpr std::string_view kElsewhere[] = {"messages", "system", "metadata", "service_tier"};
-  const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
-  if (key == "stop_sequences") {
+  MaybeError error;
+  if (key == "metadata" || key == "service_tier") {
+    json::ReadIgnoredField(key, value, error);
+    return error;
+  } else if (key == "stop_sequences") {
     w.Key("stop").Raw(simdjson::minify(value));
     unknown.renamed.emplace_back("stop", key);
   } else if (key == "tools") {
@@ -257,7 +267,7 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
     return WriteOutputConfig(value, w, unknown);
   } else if (key == "output_format") {  // its older name
     return WriteOutputFormat("output_format", value, w, unknown);
-  } else if (!is_in(kElsewhere)) {
+  } else if (key != "messages" && key != "system") {
     json::PassOn(key, value, w, unknown);
   }
   return std::nullopt;

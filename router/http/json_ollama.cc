@@ -50,7 +50,7 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
     } else if (json::IsFieldOfAnyApi(key)) {
       w.Key(key).Raw(text);
     } else {
-      json::NoteUnknown(given, StrCat("options_", key.substr(0, 56)));
+      json::NoteUnknownMember(given, "options", key);
     }
   }
   return std::nullopt;
@@ -228,6 +228,7 @@ std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, con
   }
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
+    if (!p.system.empty()) json::NoteUnknown(given, "system");
     if (p.logprobs) w.Field("logprobs", p.top_logprobs);
     w.Field("prompt", p.prompt).Field("add_special_tokens", false).EndObject();
     return json::AsText(chat, limits, api, std::move(given));

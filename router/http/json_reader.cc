@@ -147,6 +147,8 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
   if (body.size() > limits.max_bytes) {
     return BadRequest(StrCat("The body has ", body.size(), " bytes, the limit is ", limits.max_bytes, "."));
   }
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // which editors put in front, and Python skips
+  if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
   if (body.empty()) return BadRequest("The body is empty; a JSON object is expected.");
   auto failed = simdjson::SUCCESS;
   if (out.parser->capacity() < body.size() || out.parser->max_depth() != limits.max_depth)
@@ -184,6 +186,11 @@ MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, const P
   bool first = true;
   for (Element part : parts) {
     std::string_view type, one;
+    if (kinds.strings && !part.get_string().get(one)) {
+      if (!std::exchange(first, false)) text += '\n';
+      text += one;
+      continue;
+    }
     if (part["type"].get_string().get(type))
       return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), kinds.field);
     if (std::ranges::find(kinds.types, type) == kinds.types.end())
@@ -212,7 +219,7 @@ MaybeError JoinText(Element content, std::string_view where, const PartKinds& ki
 
 namespace {
 
-constexpr std::string_view kChatParts[] = {"text", "input_text", "refusal"};
+constexpr std::string_view kChatParts[] = {"text", "input_text", "output_text", "refusal"};
 
 MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& last) {
   const std::string where = StrCat("messages[", number, "]");
@@ -220,11 +227,15 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
   if (e.get_object().get(message)) return WrongType(where, "an object", e);
   std::string_view role;
   if (e["role"].get_string().get(role)) return BadRequest(StrCat("`", where, "` needs a string `role`."), "messages");
+  if (role.empty())
+    return BadRequest(StrCat("`", where, ".role` is empty; chats have system, user, assistant, tool."), "messages");
   last = {role, "", ""};
   JsonWriter w(out);
   w.BeginObject();
-  // The two roles whose messages may be calls alone. Templates add the content to strings: it is the empty text.
+  // The two roles whose messages may be calls alone, or a refusal. Templates add the content to strings: it is a text.
   const bool may_be_silent = role == "assistant" || role == "function";
+  std::string_view instead;
+  if (message["refusal"].get_string().get(instead)) instead = "";
   bool has_content = false;
   for (auto [key, value] : message) {
     if (key == "content" && value.is_null() && !may_be_silent) continue;
@@ -240,13 +251,13 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
     } else if (key != "content") {
       w.Raw(simdjson::minify(value));
     } else if (value.is_null()) {
-      w.String("");
+      w.String(instead);
     } else if (!value.get_string().get(content)) {
       last.text = content;
       w.String(content);
     } else if (!value.get_array().get(parts)) {
       last.joined.clear();
-      if (auto error = JoinParts(parts, where, {"messages", kChatParts}, last.joined)) return error;
+      if (auto error = JoinParts(parts, where, {"messages", kChatParts, true}, last.joined)) return error;
       w.String(last.text = last.joined);
     } else {
       return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);
@@ -254,7 +265,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
   }
   if (!has_content && !may_be_silent)
     return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
-  if (!has_content) w.Field("content", "");
+  if (!has_content) w.Field("content", instead);
   w.EndObject();
   return std::nullopt;
 }

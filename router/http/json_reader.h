@@ -73,6 +73,8 @@ struct LastMessage {
 /// Messages as templates take them: content parts of type text are joined; images and the like are refused.
 MaybeError ReadMessages(Element e, std::string& messages_json, LastMessage& last);
 
+/// A member of `stream_options` that changes nothing: events are not padded, as `include_obfuscation` asks.
+MaybeError ReadOtherStreamOption(std::string_view key, Element value, CompletionRequest& r);
 /// Sampling and answer fields that chat and text completions share. Returns false if the field is not one of them.
 bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// Fields that say what an answer must fit. False: not one of them.
@@ -93,6 +95,17 @@ std::vector<std::string> SharedFieldNames();
 /// Of a body of another API: whether a chat takes this field, and the API's answers have a place for what it asks.
 bool IsFieldOfAnyApi(std::string_view key);
 
+/// A field that changes nothing: an answer names the first few.
+inline void NoteUnknown(CompletionRequest& request, std::string field) {
+  constexpr size_t kListed = 16;
+  if (request.unknown_fields.size() < kListed) request.unknown_fields.push_back(std::move(field));
+}
+/// The same of a member of `field`: "stream_options_x". Of a name, so much is said.
+inline void NoteUnknownMember(CompletionRequest& request, std::string_view field, std::string_view member) {
+  constexpr size_t kLongest = 48;
+  NoteUnknown(request, StrCat(field, "_", member.substr(0, kLongest)));
+}
+
 /// 400 for a field that nobody reads if one that is read was meant and is not in `body` too: the message names it.
 MaybeError MeantField(std::string_view name, const simdjson::dom::object& body, bool chat);
 
@@ -100,6 +113,7 @@ MaybeError MeantField(std::string_view name, const simdjson::dom::object& body, 
 struct PartKinds {
   const char* field;
   std::span<const std::string_view> types;
+  bool strings = false;  ///< a part may be its text alone
 };
 /// Appends the text of a string, or of an array of parts with line ends between. `where`: for people.
 MaybeError JoinText(Element content, std::string_view where, const PartKinds& kinds, std::string& text);

@@ -166,9 +166,8 @@ bool ReadCommonField(std::string_view key, Element e, CompletionRequest& r, Mayb
 
 // Refuses a field that was meant to be another; notes it else.
 MaybeError TakeUnknown(std::string_view key, const Document& document, CompletionRequest& r) {
-  constexpr size_t kListed = 16;
   if (MaybeError error = json::MeantField(key, document.root, r.chat)) return error;
-  if (r.unknown_fields.size() < kListed) r.unknown_fields.emplace_back(key.substr(0, 64));
+  json::NoteUnknown(r, std::string(key.substr(0, 64)));
   return std::nullopt;
 }
 

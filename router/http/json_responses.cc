@@ -19,6 +19,7 @@ MaybeError BadItem(const std::string& where, std::string_view why) {
 
 constexpr std::string_view kTextParts[] = {"input_text",   "output_text",    "text",
                                            "summary_text", "reasoning_text", "refusal"};
+constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
 constexpr json::PartKinds kParts = {"input", kTextParts};
 
 /// Calls that follow each other, and the text and thoughts before them, are one message of the assistant.
@@ -45,6 +46,10 @@ class ItemWriter {
     std::string_view role;
     Element content;
     if (item["role"].get_string().get(role)) return BadItem(where, "needs a string `role`.");
+    if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
+      return BadItem(where, StrCat("has the role \"", Printable(role, 40),
+                                   "\"; there are user, assistant, system and developer."));
+    }
     if (item["content"].get(content)) return BadItem(where, "needs `content`.");
     std::string text;
     if (auto error = json::JoinText(content, where + ".content", kParts, text)) return error;
@@ -55,7 +60,7 @@ class ItemWriter {
       return std::nullopt;
     }
     Flush();
-    w_.BeginObject().Field("role", role == "developer" ? "system" : role).Field("content", text).EndObject();
+    w_.BeginObject().Field("role", role).Field("content", text).EndObject();
     return std::nullopt;
   }
 
@@ -163,14 +168,68 @@ MaybeError WriteResponsesTools(Element tools, JsonWriter& w, CompletionRequest& 
   return std::nullopt;
 }
 
-MaybeError WriteResponsesToolChoice(Element choice, JsonWriter& w) {
-  std::string_view name;
-  if (choice["name"].get_string().get(name)) {
+MaybeError WriteResponsesToolChoice(Element choice, bool has_tools, JsonWriter& w) {
+  std::string_view word, type = "function", name;
+  Element given;
+  if (!choice.get_string().get(word)) {
+    if (word == "auto" && !has_tools) return std::nullopt;  // some clients always say so
     w.Key("tool_choice").Raw(simdjson::minify(choice));
     return std::nullopt;
   }
+  if (!choice["type"].get(given) && given.get_string().get(type)) type = "";
+  if (type == "allowed_tools" || (type == "function" && !choice["function"].get(given))) {  // as a chat has them
+    w.Key("tool_choice").Raw(simdjson::minify(choice));
+    return std::nullopt;
+  }
+  if (choice["name"].get_string().get(name) || type != "function") {
+    return BadRequest(
+        R"(`tool_choice` must be "none", "auto", "required", {"type":"function","name":…} or {"type":"allowed_tools",…}.)",
+        "tool_choice");
+  }
   w.Key("tool_choice").BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
   w.EndObject().EndObject();
+  return std::nullopt;
+}
+
+/// Of what OpenAI's answers can hold beside the usual. Of most there is nothing here: no tool of the server's own runs.
+MaybeError ReadInclude(Element include, JsonWriter& w) {
+  constexpr std::string_view kKnown[] = {"code_interpreter_call.outputs",  "computer_call_output.output.image_url",
+                                         "file_search_call.results",       "message.input_image.image_url",
+                                         "message.output_text.logprobs",   "reasoning.encrypted_content",
+                                         "web_search_call.action.sources", "web_search_call.results"};
+  simdjson::dom::array parts;
+  if (include.get_array().get(parts)) return json::WrongType("include", "an array", include);
+  bool logprobs = false;
+  for (Element part : parts) {
+    std::string_view name;
+    if (part.get_string().get(name)) return json::WrongType("include", "an array of strings", part);
+    if (std::ranges::find(kKnown, name) == std::end(kKnown)) {
+      std::string known;
+      for (const std::string_view one : kKnown) known += StrCat(known.empty() ? "" : ", ", one);
+      return BadRequest(StrCat("`include` has \"", Printable(name, 60), "\"; there are ", known, "."), "include");
+    }
+    logprobs = logprobs || name == "message.output_text.logprobs";
+  }
+  if (logprobs) w.Field("logprobs", true);
+  return std::nullopt;
+}
+
+MaybeError ReadStreamOptions(Element options, CompletionRequest& given) {
+  simdjson::dom::object members;
+  if (options.get_object().get(members)) return json::WrongType("stream_options", "an object", options);
+  for (auto [key, value] : members) {
+    if (value.is_null()) continue;
+    if (auto error = json::ReadOtherStreamOption(key, value, given)) return error;
+  }
+  return std::nullopt;
+}
+
+/// Of tools that the server runs, as OpenAI has it; there are none, so that it is kept whatever it is.
+MaybeError ReadMaxToolCalls(Element value, CompletionRequest& given) {
+  int32_t most = 0;
+  if (auto error = json::Read("max_tool_calls", value, most)) return error;
+  if (most < 1) return BadRequest(StrCat("`max_tool_calls` must be at least 1, got ", most, "."), "max_tool_calls");
+  json::NoteUnknown(given, "max_tool_calls");
   return std::nullopt;
 }
 
@@ -219,7 +278,6 @@ MaybeError WriteTruncation(Element value, JsonWriter& w) {
 
 MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
   constexpr std::string_view kSame[] = {"user", "metadata", "service_tier"};
-  constexpr std::string_view kElsewhere[] = {"input", "max_tool_calls", "stream_options"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   ResponsesPart& part = *given.responses;
   if (key == "max_output_tokens") {
@@ -233,8 +291,6 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
     return json::Read(key, value, part.store);
   } else if (key == "tools") {
     return WriteResponsesTools(value, w, given);
-  } else if (key == "tool_choice") {
-    return WriteResponsesToolChoice(value, w);
   } else if (key == "text") {
     return WriteText(value, w, given);
   } else if (key == "reasoning") {
@@ -244,13 +300,11 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
     if (auto error = json::Read(key, value, background)) return error;
     if (background) return NotBuilt("background", "an answer in the background");
   } else if (key == "include") {
-    simdjson::dom::array parts;
-    if (value.get_array().get(parts)) return json::WrongType(key, "an array", value);
-    for (Element part : parts) {
-      std::string_view name;
-      if (part.get_string().get(name)) return json::WrongType(key, "an array of strings", part);
-      if (name == "message.output_text.logprobs") w.Field("logprobs", true);
-    }
+    return ReadInclude(value, w);
+  } else if (key == "stream_options") {
+    return ReadStreamOptions(value, given);
+  } else if (key == "max_tool_calls") {
+    return ReadMaxToolCalls(value, given);
   } else if (key == "top_logprobs") {
     int64_t count = 0;
     if (!value.get_int64().get(count) && count > 0) w.Field("logprobs", true);
@@ -261,16 +315,34 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
     w.Key(key).Raw(simdjson::minify(value));
   } else if (key == "conversation" || key == "prompt") {
     return NotBuilt(std::string(key), "this field");
-  } else if (!is_in(kElsewhere)) {
+  } else if (key != "input" && key != "tool_choice") {
     json::PassOn(key, value, w, given);
   }
   return std::nullopt;
 }
 
+/// What depends on other fields.
+MaybeError WriteTogether(const simdjson::dom::object& body, JsonWriter& w, CompletionRequest& given) {
+  const auto is_given = [&](const char* key, Element& e) { return !body[key].get(e) && !e.is_null(); };
+  Element choice, tools, options, stream;
+  simdjson::dom::array list;
+  const bool has_tools = is_given("tools", tools) && !tools.get_array().get(list) && list.size() > 0;
+  if (is_given("tool_choice", choice)) {
+    if (auto error = WriteResponsesToolChoice(choice, has_tools, w)) return error;
+  }
+  bool streams = false;
+  if (is_given("stream_options", options) &&
+      (!is_given("stream", stream) || (!stream.get_bool().get(streams) && !streams)))
+    return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
+  return WriteInput(body, w, *given.responses);
+}
+
 /// What the answer repeats of the request, as members of its JSON.
 std::string Echo(const simdjson::dom::object& body) {
-  constexpr std::pair<const char*, const char*> kRepeated[] = {{"instructions", "null"},
+  constexpr std::pair<const char*, const char*> kRepeated[] = {{"background", "false"},
+                                                               {"instructions", "null"},
                                                                {"max_output_tokens", "null"},
+                                                               {"max_tool_calls", "null"},
                                                                {"metadata", "{}"},
                                                                {"parallel_tool_calls", "true"},
                                                                {"previous_response_id", "null"},
@@ -280,6 +352,7 @@ std::string Echo(const simdjson::dom::object& body) {
                                                                {"text", R"({"format":{"type":"text"}})"},
                                                                {"tool_choice", R"("auto")"},
                                                                {"tools", "[]"},
+                                                               {"top_logprobs", "0"},
                                                                {"top_p", "null"},
                                                                {"truncation", R"("disabled")"}};
   std::string out;
@@ -307,7 +380,7 @@ std::variant<CompletionRequest, ApiError> ParseResponsesRequest(std::string_view
     if (value.is_null()) continue;
     if (auto error = WriteResponsesField(key, value, w, given)) return *std::move(error);
   }
-  if (auto error = WriteInput(document.root, w, *given.responses)) return *std::move(error);
+  if (auto error = WriteTogether(document.root, w, given)) return *std::move(error);
   w.EndObject();
   given.responses->echo = Echo(document.root);
   return json::AsChat(chat, limits, Api::kResponses, std::move(given));

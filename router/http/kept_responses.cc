@@ -99,6 +99,8 @@ void OpenAiApp::OneResponse(const std::shared_ptr<Call>& call) {
   const std::string id = ResponseId(call->request);
   const auto kept = responses_->Find(keys_.SaltOf(KeyOf(call->request), ""), id);
   if (!kept) return call->Fail(NotFound(id, kRememberedBytes));
+  if (QueryValue(call->request.query, "stream") == "true")
+    return call->Fail(BadRequest("`stream`: an answer that is kept is given whole; ask without it.", "stream"));
   call->RespondJson(kept->answer);
 }
 

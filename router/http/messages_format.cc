@@ -84,14 +84,16 @@ const std::string& MessagesFormat::Piece(const ChoicePart& part, const AnswerTai
     Open(Block::kThinking);
     Delta("thinking_delta", "thinking", part.thoughts);
   }
-  if (!part.text.empty()) {
-    Open(Block::kText);
-    Delta("text_delta", "text", part.text);
-  }
-  for (const CallPart& call : part.calls) {
-    if (!call.id.empty()) Open(Block::kToolUse, call);
-    if (!call.arguments.empty()) Delta("input_json_delta", "partial_json", call.arguments);
-  }
+  InOrder(
+      part,
+      [this](std::string_view text) {
+        Open(Block::kText);
+        Delta("text_delta", "text", text);
+      },
+      [this](const CallPart& call) {
+        if (!call.id.empty()) Open(Block::kToolUse, call);
+        if (!call.arguments.empty()) Delta("input_json_delta", "partial_json", call.arguments);
+      });
   return out_;
 }
 
@@ -123,11 +125,12 @@ std::string MessagesFormat::Whole(const WholeParts& whole, const AnswerTail& tai
   if (!part.thoughts.empty()) {
     w.BeginObject().Field("type", "thinking").Field("thinking", part.thoughts).Field("signature", "").EndObject();
   }
-  if (!part.text.empty()) w.BeginObject().Field("type", "text").Field("text", part.text).EndObject();
-  for (const CallPart& call : part.calls) {
-    w.BeginObject().Field("type", "tool_use").Field("id", call.id).Field("name", call.name);
-    w.Key("input").Raw(JsonOrEmptyObject(call.arguments)).EndObject();
-  }
+  InOrder(
+      part, [&](std::string_view text) { w.BeginObject().Field("type", "text").Field("text", text).EndObject(); },
+      [&](const CallPart& call) {
+        w.BeginObject().Field("type", "tool_use").Field("id", call.id).Field("name", call.name);
+        w.Key("input").Raw(JsonOrEmptyObject(call.arguments)).EndObject();
+      });
   w.EndArray();
   JsonWriter message(out);
   Message(message, content, StopMembers(part.finish.value_or(ChoiceFinish{}), part.called), tail.usage);

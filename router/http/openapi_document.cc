@@ -75,9 +75,9 @@ constexpr Property kAnswer[] = {
 // How a chat becomes a prompt: also of /tokenize. Only the messages of the roles that call may be without content.
 constexpr Property kChatPrompt[] = {
     {"messages",
-     R"("type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":{"role":{"type":"string"},)"
-     R"("content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"type":"object","required":["type","text"],)"
-     R"("properties":{"type":{"enum":["text","input_text"]},"text":{"type":"string"}}}}]}},)"
+     R"("type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":{"role":{"type":"string","minLength":1},)"
+     R"("content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"type":["object","string"],"required":["type","text"],)"
+     R"("properties":{"type":{"enum":["text","input_text","output_text"]},"text":{"type":"string"}}}}]}},)"
      R"("if":{"properties":{"role":{"enum":["assistant","function"]}}},"else":{"required":["content"],)"
      R"("properties":{"content":{"type":["string","array"]}}}})"},
     {"add_generation_prompt", kBoolean},

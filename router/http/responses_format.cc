@@ -163,14 +163,16 @@ void ResponsesFormat::Take(const ChoicePart& part) {
     Open(Item::kReasoning);
     Add(part.thoughts);
   }
-  if (!part.text.empty()) {
-    Open(Item::kMessage);
-    Add(part.text);
-  }
-  for (const CallPart& call : part.calls) {
-    if (!call.id.empty()) Open(Item::kCall, call);
-    if (!call.arguments.empty()) Add(call.arguments);
-  }
+  InOrder(
+      part,
+      [this](std::string_view text) {
+        Open(Item::kMessage);
+        Add(text);
+      },
+      [this](const CallPart& call) {
+        if (!call.id.empty()) Open(Item::kCall, call);
+        if (!call.arguments.empty()) Add(call.arguments);
+      });
 }
 
 void ResponsesFormat::KeepAnswer(const std::string& answer) const {

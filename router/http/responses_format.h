@@ -22,6 +22,8 @@ class ResponsesFormat final : public AnswerFormat {
   std::string Finish(const ChoicePart& part, const ChoiceFinish& finish, const AnswerTail& tail) override;
   std::string End(const AnswerTail& tail) override;
   std::string Broken(const ApiError& error) override;
+  /// Every message has logprobs of its own, and an answer may have several.
+  bool TakesPieces() const override { return true; }
   std::string Whole(const WholeParts& whole, const AnswerTail& tail) override;
 
  private:

@@ -300,6 +300,7 @@ void RequestDriver::Do(EmitTokens&& action) {
         text.Append(delta.token_ids[emitted], !is_stop_token || generation_.include_stop_str_in_output);
     delta.text += shown.text;
     delta.thoughts += shown.thoughts;
+    if (!delta.logprobs.empty()) delta.text_ends.push_back(delta.text.size());
   }
   if (trail_) trail_->Tokens(Usage().completion_tokens);
   delta.token_ids.resize(emitted);

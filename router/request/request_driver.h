@@ -31,6 +31,7 @@ struct ChoiceDelta {
   std::string thoughts;  ///< before the text
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;  ///< one per token, when asked for
+  std::vector<size_t> text_ends;           ///< beside logprobs: how much of the text there is with each token
 };
 
 struct ChoiceFinish {

@@ -8,6 +8,7 @@
 #include "common/random_word.h"
 #include "common/str_cat.h"
 #include "proto/order_limits.h"
+#include "router/dialect/message_roles.h"
 #include "router/dialect/thoughts.h"
 #include "router/request/bad_words.h"
 #include "router/request/best_of.h"
@@ -260,6 +261,28 @@ std::string VariablesOf(const ModelText& model, const ChatPrompt& chat) {
   return StrCat(model.template_defaults.substr(0, model.template_defaults.size() - 1), ",", chat.kwargs_json.substr(1));
 }
 
+/// The text that the model's template makes of a chat.
+std::variant<std::string, ApiError> RenderChat(const ModelText& model, const ChatPrompt& chat) {
+  const ChatTemplate& chat_template = *model.chat_template;
+  const std::string variables = VariablesOf(model, chat);
+  RenderRequest render{chat.messages_json,          chat.tools_json, variables, chat.add_generation_prompt,
+                       chat.continue_final_message, std::nullopt};
+  const bool other_role = HasOtherRole(chat.messages_json);
+  if (other_role) {
+    if (auto left_out = LeftOutMessage(chat_template, render)) return BadRequest(*std::move(left_out), "messages");
+  }
+  const std::string known = other_role ? WithKnownRoles(chat.messages_json, chat_template.source()) : "";
+  if (other_role) render.messages_json = known;
+  absl::StatusOr<std::string> rendered = chat_template.Render(render);
+  if (rendered.ok()) return *std::move(rendered);
+  // An error that the template itself raised is passed on as it is; all others name the template already.
+  constexpr std::string_view kPlace = "chat template";
+  const std::string_view message = View(rendered.status().message());
+  return BadRequest(StrCat(message.starts_with(kPlace) ? "" : StrCat(kPlace, ": "), message,
+                           other_role ? RolesKnown(chat.messages_json, chat_template.source()) : ""),
+                    "messages");
+}
+
 }  // namespace
 
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
@@ -277,17 +300,9 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   if (lasting) {
     if (auto seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*std::move(seen)};
   }
-  const std::string variables = VariablesOf(model, chat);
-  RenderRequest render{chat.messages_json,          chat.tools_json, variables, chat.add_generation_prompt,
-                       chat.continue_final_message, std::nullopt};
-  const absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
-  if (!rendered.ok()) {
-    // An error that the template itself raised is passed on as it is; all others name the template already.
-    constexpr std::string_view kPlace = "chat template";
-    const std::string_view message = View(rendered.status().message());
-    return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
-  }
-  auto out = Tokenize(model, *rendered, chat.add_special_tokens, most_bytes);
+  const auto rendered = RenderChat(model, chat);
+  if (const auto* error = std::get_if<ApiError>(&rendered)) return *error;
+  auto out = Tokenize(model, std::get<std::string>(rendered), chat.add_special_tokens, most_bytes);
   if (const auto* made = std::get_if<TokenizedPrompt>(&out); made && lasting) model.seen_chats->Keep(chat, made->ids);
   return out;
 }

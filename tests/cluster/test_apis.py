@@ -100,6 +100,13 @@ class Messages(Apis, unittest.TestCase):
         self.assertEqual(count, same["count"])
         self.ask(history, tools=tools, tool_choice={"type": "none"})
 
+    def test_blocks_stand_as_they_were_generated(self):
+        tools = [{"name": "get_weather", "input_schema": WEATHER}]
+        call = r'<tool_call>\{"name": "get_weather", "arguments": \{"city": "Rome"\}\}</tool_call>'
+        answer = self.ask(GREETING, tools=tools, guided_regex=f"So: {call}Well{call}", max_tokens=600)
+        self.assertEqual([block["type"] for block in answer["content"]], ["text", "tool_use", "text", "tool_use"])
+        self.assertEqual([block["text"] for block in answer["content"] if block["type"] == "text"], ["So: ", "Well"])
+
     def test_stop_sequences_and_keys(self):
         text = self.ask(GREETING, max_tokens=30)["content"][0]["text"]
         stop = self.ask(GREETING, max_tokens=30, stop_sequences=[text[5:9]])
@@ -210,8 +217,23 @@ class Responses(Apis, unittest.TestCase):
             self.assertEqual("".join(part["text"] for part in texts).replace(" ", ""), text)
             self.assertEqual(said.replace(" ", "").removesuffix("<|im_end|>"), text)
 
+    def test_items_stand_as_they_were_generated(self):
+        tools = [{"type": "function", "name": "get_weather", "parameters": WEATHER}]
+        call = r'<tool_call>\{"name": "get_weather", "arguments": \{"city": "Rome"\}\}</tool_call>'
+        for says, kinds in ((f"So: {call}Well", ["message", "function_call", "message"]), (f"{call}Well{call}", ["function_call", "message", "function_call"]),
+                            (f"{call}{call}Well", ["function_call", "function_call", "message"])):
+            for logprobs in ({}, {"top_logprobs": 1}):
+                answer = self.ask("Hi", tools=tools, guided_regex=says, max_output_tokens=600, **logprobs)
+                self.assertEqual([item["type"] for item in answer["output"]], kinds)
+                texts = [item["content"][0] for item in answer["output"] if item["type"] == "message"]
+                self.assertEqual([text["text"] for text in texts], [text for text in ("So: ", "Well") if text in says])
+                for text in texts if logprobs else ():
+                    said = "".join(token["token"] for token in text["logprobs"]).removesuffix("<|im_end|>")
+                    self.assertEqual(said.replace(" ", ""), text["text"].replace(" ", ""))
+
     def test_what_is_wrong_is_named(self):
         for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),
+                            ({"input": [{"role": "tool", "content": "x"}]}, "`input[0]` has the role \"tool\"; there are user"),
                             ({"input": "x", "tools": [{"type": "file_search"}]}, "file_search"), ({"input": "x", "background": True}, "background")):
             self.assertIn(words, self.post("/v1/responses", body, status=400).json()["error"]["message"])
         for body, field in (({"max_output_tokens": 0}, "max_output_tokens"), ({"reasoning": "high"}, "reasoning"), ({"text": "x"}, "text")):
@@ -249,6 +271,8 @@ class Responses(Apis, unittest.TestCase):
             self.assertEqual(self.get(f"{path}?{query}", status=400)["error"]["param"], field)
         for of, key in ((several, "two"), ("resp_none", "one")):
             self.assertIn("64 MiB", self.get(f"/v1/responses/{of}/input_items", key=key, status=404)["error"]["message"])
+        self.assertEqual(self.get(f"/v1/responses/{several}?stream=true", status=400)["error"]["param"], "stream")
+        self.assertEqual(self.get(f"/v1/responses/{several}?stream=false")["id"], several)
         self.assertIn("background", self.post(f"/v1/responses/{several}/cancel", {}, status=400).json()["error"]["message"])
         self.post("/v1/responses/resp_none/cancel", {}, status=404)
 

@@ -68,6 +68,17 @@ TEST(MarkedCalls, AreTheSameHoweverTheTextIsCut) {
   ExpectHoweverCut(make, R"(<tool_call>{"name":"g","arguments":{}})", true, " | g {}");
 }
 
+TEST(MarkedCalls, AreWhereTheyWereWritten) {
+  const auto reader = ReadFreeCalls(*FindCallForm("hermes"), {"f", "g"});
+  const std::string f = R"(<tool_call>{"name":"f"}</tool_call>)", g = R"(<tool_call>{"name":"g"}</tool_call>)";
+  const ToolCallReader::Piece piece = reader->Append(StrCat("one", f, "three", g, "\n", f));
+  EXPECT_EQ(piece.text, "onethree");
+  ASSERT_EQ(piece.calls.size(), 3u);
+  EXPECT_EQ(piece.calls[0].at, 3u);
+  EXPECT_EQ(piece.calls[1].at, 8u);
+  EXPECT_EQ(piece.calls[2].at, 8u);
+}
+
 TEST(MarkedCalls, WhatIsNoCallStaysText) {
   const auto make = [] { return ReadFreeCalls(*FindCallForm("hermes"), {"f"}); };
   for (const std::string text :

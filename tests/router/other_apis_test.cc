@@ -136,6 +136,12 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
        "`messages[0].tool_calls` must be an array"},
       {responses, R"("tools":[{"type":"function","name":"f","parameters":3}])", "tools",
        "`tools[0].parameters` must be a JSON Schema"},
+      {messages, R"("metadata":3)", "metadata", "`metadata` must be an object"},
+      {messages, R"("service_tier":3)", "service_tier", "`service_tier` must be a string"},
+      {messages, R"("output_config":{"effort":3})", "output_config.effort", "`output_config.effort` must be a string"},
+      {messages,
+       R"("tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":3})",
+       "tool_choice.disable_parallel_tool_use", "`tool_choice.disable_parallel_tool_use` must be a boolean"},
       {messages, R"("thinking":{"type":"on"})", "thinking.type", "`thinking.type` must be"},
       {messages, R"("thinking":{"type":"enabled","budget_tokens":"x"})", "thinking.budget_tokens",
        "`thinking.budget_tokens` must be an integer"},
@@ -153,6 +159,17 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
       {responses, R"("reasoning":"high")", "reasoning", "`reasoning` must be an object"},
       {responses, R"("reasoning":{"effort":3})", "reasoning.effort", "`reasoning.effort` must be a string"},
       {responses, R"("include":[3])", "include", "`include` must be an array of strings"},
+      {responses, R"("include":["usage"])", "include",
+       "`include` has \"usage\"; there are code_interpreter_call.outputs, "},
+      {responses, R"("stream":true,"stream_options":[])", "stream_options", "`stream_options` must be an object"},
+      {responses, R"("stream":true,"stream_options":{"include_obfuscation":1})", "stream_options.include_obfuscation",
+       "`stream_options.include_obfuscation` must be a boolean"},
+      {responses, R"("stream_options":{})", "stream_options", "`stream_options` is only allowed with"},
+      {responses, R"("max_tool_calls":"x")", "max_tool_calls", "`max_tool_calls` must be an integer"},
+      {responses, R"("max_tool_calls":0)", "max_tool_calls", "`max_tool_calls` must be at least 1, got 0"},
+      {responses, R"("max_tool_calls":3000000000)", "max_tool_calls", "`max_tool_calls` is out of range"},
+      {responses, R"("tool_choice":{"type":"mcp","name":"x"})", "tool_choice", "`tool_choice` must be"},
+      {responses, R"("tool_choice":3)", "tool_choice", "`tool_choice` must be"},
       {chat, R"("think":{})", "think", "`think` must be a boolean"},
       {chat, R"("images":true)", "images", "`images` must be an array"},
       {options, R"("num_predict":"x")", "num_predict", "`num_predict` must be an integer"},
@@ -169,6 +186,28 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
   const ApiError later = InTheirWords(BadRequest("`max_tokens` must be at least 1.", "max_tokens"), r.renamed);
   EXPECT_EQ(later.param, "max_output_tokens");
   EXPECT_EQ(later.message, "`max_output_tokens` must be at least 1.");
+}
+
+TEST(OtherApis, ResponsesTakeWhatOpenAisClientsSendAndNameWhatChangesNothing) {
+  const Body& responses = kBodies[1];
+  const std::tuple<const char*, const char*> cases[] = {
+      {R"("include":["reasoning.encrypted_content","message.output_text.logprobs"])", ""},
+      {R"("max_tool_calls":3)", "max_tool_calls"},
+      {R"("stream":true,"stream_options":{"include_obfuscation":false})", ""},
+      {R"("stream":true,"stream_options":{"include_obfuscation":true})", "stream_options_include_obfuscation"},
+      {R"("stream":true,"stream_options":{"more":null,"other":3})", "stream_options_other"},
+      {R"("tool_choice":"auto")", ""},
+      {R"("tools":[],"tool_choice":"auto")", ""},
+      {R"("tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","function":{"name":"f"}})", ""},
+      {R"("tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"})", ""},
+  };
+  for (const auto& [fields, unknown] : cases) {
+    const CompletionRequest r = ReadBody(responses, fields);
+    EXPECT_EQ(r.unknown_fields, unknown[0] == 0 ? std::vector<std::string>() : std::vector<std::string>{unknown})
+        << fields;
+  }
+  EXPECT_EQ(Chat(With(R"("stream":true,"stream_options":{"include_obfuscation":true,"x":1})")).unknown_fields,
+            (std::vector<std::string>{"stream_options_include_obfuscation", "stream_options_x"}));
 }
 
 bool GoesOn(Parse parse, const std::string& body) {
@@ -215,6 +254,15 @@ TEST(OtherApis, MessagesSayHowLongAnAnswerMayBeAndWhatACallWasOf) {
     EXPECT_EQ(error.param, "max_tokens") << body;
     EXPECT_EQ(error.message, "`max_tokens` is required.");
     EXPECT_TRUE(std::holds_alternative<CompletionRequest>(ParseCountTokensRequest(body, kLimits)));
+  }
+  const std::tuple<const char*, const char*, const char*> blocks[] = {
+      {"user", R"({"type":"tool_use","id":"a","name":"f","input":{}})", "`messages[0]` has a tool_use block: only "},
+      {"assistant", R"({"type":"tool_result","tool_use_id":"a"})", "`messages[0]` has a tool_result block: "},
+      {"assistant", R"({"type":"thinking","thinking":3})", "`messages[0]` has a thinking block without `thinking`."}};
+  for (const auto& [role, block, says] : blocks) {
+    const std::string body =
+        StrCat(R"({"max_tokens":9,"messages":[{"role":")", role, R"(","content":[)", block, "]}]}");
+    EXPECT_THAT(refused(body.c_str()).message, testing::StartsWith(says));
   }
   const ApiError empty = refused(R"({"max_tokens":9,"messages":[{"role":"user","content":[]}]})");
   EXPECT_EQ(empty.message, "`messages[0]` has an empty `content`.");
