@@ -31,12 +31,15 @@ class SourceLog {
   explicit SourceLog(std::string name) : name_(std::move(name)) {}
   /// It does not know what is there now. One line for each new reason.
   void Failed(const absl::Status& why, size_t known);
+  /// What it left out of what it knows now. One line for each new text; empty: nothing.
+  void LeftOut(const std::string& what);
   /// It knows again. A line when it did not before, or when the number is another.
   void Knows(size_t workers);
 
  private:
   const std::string name_;
   std::string failed_;  ///< the last reason; empty: it knows
+  std::string left_out_;
   bool spoke_ = false;
   size_t workers_ = 0;
 };

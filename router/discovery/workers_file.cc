@@ -1,12 +1,14 @@
 #include "router/discovery/workers_file.h"
 
-#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <fstream>
-#include <set>
-#include <sstream>
+#include <map>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
@@ -22,17 +24,29 @@ namespace {
 constexpr Duration kLookEvery = std::chrono::milliseconds(250);
 constexpr size_t kMostFileBytes = 4 << 20;
 
-absl::StatusOr<std::string> ReadWhole(const std::string& file) {
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return absl::NotFoundError(StrCat("cannot be opened: ", ErrnoText()));
-  std::string text(kMostFileBytes + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(in.gcount()));
-  if (in.bad()) return absl::UnavailableError(StrCat("cannot be read: ", ErrnoText()));
-  if (text.size() > kMostFileBytes)
-    return absl::InvalidArgumentError(StrCat("has more than ", kMostFileBytes, " bytes"));
-  return text;
+struct Read {
+  std::string text;
+  bool renamed = false;  ///< bytes are older than the last change: of its name, or of its rights
+};
+
+absl::StatusOr<Read> ReadNow(const std::string& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return absl::NotFoundError(StrCat("cannot be opened: ", ErrnoText()));
+  const auto closes = absl::MakeCleanup([fd] { close(fd); });
+  struct stat facts{};
+  if (fstat(fd, &facts) == 0 && !S_ISREG(facts.st_mode)) return absl::UnavailableError("is no file");
+  Read out;
+  out.text.resize(kMostFileBytes + 1);
+  size_t bytes = 0;
+  for (ssize_t got = 1; got > 0 && bytes < out.text.size(); bytes += static_cast<size_t>(got)) {
+    got = read(fd, out.text.data() + bytes, out.text.size() - bytes);
+    if (got < 0) return absl::UnavailableError(StrCat("cannot be read: ", ErrnoText()));
+  }
+  out.text.resize(bytes);
+  if (bytes > kMostFileBytes) return absl::InvalidArgumentError(StrCat("has more than ", kMostFileBytes, " bytes"));
+  const auto at = [](const timespec& t) { return std::pair(t.tv_sec, t.tv_nsec); };
+  out.renamed = fstat(fd, &facts) == 0 && at(facts.st_ctim) > at(facts.st_mtim);
+  return out;
 }
 
 absl::StatusOr<Endpoint> ParseLine(absl::string_view line) {
@@ -50,10 +64,10 @@ absl::StatusOr<Endpoint> ParseLine(absl::string_view line) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Endpoint>> ParseWorkersFile(std::string_view text, const std::string& file) {
-  std::vector<Endpoint> out;
-  std::set<std::string> addresses;
-  int number = 0;
+absl::StatusOr<WorkersInFile> ParseWorkersFile(std::string_view text, const std::string& file) {
+  WorkersInFile out;
+  std::map<std::string, std::pair<size_t, int>> known;  // by address: which worker, and its line
+  int number = 0, again = 0;
   bool something = false;
   for (absl::string_view line : absl::StrSplit(AbslView(text), '\n')) {
     ++number;
@@ -63,15 +77,30 @@ absl::StatusOr<std::vector<Endpoint>> ParseWorkersFile(std::string_view text, co
     if (line.empty()) continue;
     something = true;
     absl::StatusOr<Endpoint> endpoint = ParseLine(line);
-    absl::Status status = endpoint.status();
-    if (status.ok() && !addresses.insert(endpoint->address).second)
-      status = absl::InvalidArgumentError(StrCat(endpoint->address, " is there twice"));
-    if (!status.ok()) return absl::InvalidArgumentError(StrCat(file, ":", number, ": ", status.message()));
-    out.push_back(*std::move(endpoint));
+    if (!endpoint.ok()) return absl::InvalidArgumentError(StrCat(file, ":", number, ": ", endpoint.status().message()));
+    const auto [found, fresh] = known.try_emplace(endpoint->address, out.workers.size(), number);
+    if (fresh) {
+      out.workers.push_back(*std::move(endpoint));
+      continue;
+    }
+    out.workers[found->second.first].terminating |= endpoint->terminating;
+    if (++again == 1)
+      out.left_out = StrCat(file, ":", number, ": ", endpoint->address, " is there already, in line ",
+                            found->second.second, "; it is taken once");
   }
+  if (again > 1) out.left_out += StrCat(", as are ", again - 1, " more lines");
   if (!something)
     return absl::InvalidArgumentError(StrCat(file, ":1: is empty; a comment says that no worker is meant"));
   return out;
+}
+
+bool WholeFile::See(const std::string& text, bool renamed, TimePoint now) {
+  if (seen_ != text) {
+    seen_ = text;
+    since_ = now;
+    return false;
+  }
+  return text.empty() || text.ends_with('\n') || renamed || now - since_ >= kStill;
 }
 
 WorkersFile::WorkersFile(std::string file)
@@ -91,22 +120,19 @@ void WorkersFile::Run() {
 }
 
 void WorkersFile::Look() {
-  absl::StatusOr<std::string> text = ReadWhole(file_);
-  if (!text.ok()) {
-    seen_.reset();
+  absl::StatusOr<Read> now = ReadNow(file_);
+  if (!now.ok()) {
+    whole_.Gone();
     taken_.reset();  // when it comes back, it is told again
-    return log_.Failed(absl::Status(text.status().code(), StrCat(file_, " ", text.status().message())), known_.size());
+    return log_.Failed(absl::Status(now.status().code(), StrCat(file_, " ", now.status().message())), known_.size());
   }
-  if (taken_ == *text) return;
-  if (seen_ != *text) {  // it may be half written
-    seen_ = *std::move(text);
-    return;
-  }
-  taken_ = *std::move(text);
-  const auto endpoints = ParseWorkersFile(*taken_, file_);
-  if (!endpoints.ok()) return log_.Failed(endpoints.status(), known_.size());
-  log_.Knows(endpoints->size());
-  known_ = *endpoints;
+  if (!whole_.See(now->text, now->renamed, clock_.Now()) || taken_ == now->text) return;
+  taken_ = std::move(now->text);
+  absl::StatusOr<WorkersInFile> read = ParseWorkersFile(*taken_, file_);
+  if (!read.ok()) return log_.Failed(read.status(), known_.size());
+  log_.Knows(read->workers.size());
+  log_.LeftOut(read->left_out);
+  known_ = std::move(read->workers);
   tell_(known_);
 }
 

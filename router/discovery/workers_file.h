@@ -1,5 +1,5 @@
 // --workers-file: a file with a worker a line, "HOST:PORT" or "HOST:PORT draining"; '#' begins a comment. It is read
-// again four times a second and taken when it has been the same twice, so a writer that replaces it (rename) and one
+// again four times a second and taken when it is whole (WholeFile), so that a writer that replaces it (rename) and one
 // that writes it in place are both read whole. A file that is broken, empty or gone changes nothing.
 #pragma once
 
@@ -9,14 +9,39 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "router/discovery/endpoint_source.h"
 #include "router/pausing_thread.h"
 
 namespace baton::router {
 
+struct WorkersInFile {
+  std::vector<Endpoint> workers;
+  std::string left_out;  ///< lines that name a worker again, with both lines; empty: none
+};
+
 /// InvalidArgument begins with `file` and the number of the line that is wrong. A text without a line that is a comment
-/// or a worker is broken, for it is being written; to have no workers, leave a comment.
-absl::StatusOr<std::vector<Endpoint>> ParseWorkersFile(std::string_view text, const std::string& file);
+/// or a worker is broken, for it is being written; to have no workers, leave a comment. A worker that is there twice is
+/// taken once, and drains when one of its lines says so.
+absl::StatusOr<WorkersInFile> ParseWorkersFile(std::string_view text, const std::string& file);
+
+/// When what a file holds is all of it. A writer in place may pause anywhere, and half of an address is one as well: a
+/// file without a newline at its end is believed later than one that has it, unless it was whole when it came to its
+/// name (a rename). Sans-IO; not thread-safe.
+class WholeFile {
+ public:
+  static constexpr Duration kStill = std::chrono::seconds(2);
+
+  /// What is there now. True: the same was there at the look before, and its end is an end. `renamed`: the last change
+  /// was of its name, not of its bytes.
+  bool See(const std::string& text, bool renamed, TimePoint now);
+  /// There is nothing to be read.
+  void Gone() { seen_.reset(); }
+
+ private:
+  std::optional<std::string> seen_;  ///< by the last look
+  TimePoint since_{};                ///< when it was first
+};
 
 class WorkersFile final : public EndpointSource {
  public:
@@ -33,7 +58,8 @@ class WorkersFile final : public EndpointSource {
   const std::string file_, name_;
   Tell tell_;
   SourceLog log_;
-  std::optional<std::string> seen_;   ///< by the last look
+  const SteadyClock clock_;
+  WholeFile whole_;
   std::optional<std::string> taken_;  ///< or refused
   std::vector<Endpoint> known_;
   PausingThread thread_;

@@ -35,11 +35,13 @@ TEST(WorkersFile, HasAWorkerALine) {
   const auto read =
       ParseWorkersFile("# prefill\n10.0.0.1:7000\n\n  [fd00::1]:7000 \t draining # soon\r\nd-0.example:1", "f");
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_THAT(*read, ElementsAre(Up("10.0.0.1:7000"), Endpoint{"[fd00::1]:7000", true, true}, Up("d-0.example:1")));
+  EXPECT_THAT(read->workers,
+              ElementsAre(Up("10.0.0.1:7000"), Endpoint{"[fd00::1]:7000", true, true}, Up("d-0.example:1")));
+  EXPECT_EQ(read->left_out, "");
 }
 
 TEST(WorkersFile, WithoutWorkersHasAComment) {
-  EXPECT_TRUE(ParseWorkersFile("# none today\n", "f").value().empty());
+  EXPECT_TRUE(ParseWorkersFile("# none today\n", "f").value().workers.empty());
   for (const char* text : {"", "\n", "  \n\n"})
     EXPECT_THAT(Why(ParseWorkersFile(text, "f").status()), HasSubstr("f:1: is empty")) << text;
 }
@@ -48,12 +50,53 @@ TEST(WorkersFile, AWrongLineIsNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {"a:1\nb\n", "/etc/w:2: \"b\" is no address: the port is missing"},
       {"a:1 gone\n", "/etc/w:1: \"gone\" is unknown"},
-      {"a:1\nb:2\na:1\n", "/etc/w:3: a:1 is there twice"},
       {"dns:///a:1\n", "/etc/w:1: "},
       {"{\"workers\": [\n", "/etc/w:1: "},
   };
   for (const auto& [text, why] : bad)
     EXPECT_THAT(Why(ParseWorkersFile(text, "/etc/w").status()), HasSubstr(why)) << text;
+}
+
+TEST(WorkersFile, AWorkerThatIsThereTwiceIsTakenOnceAndBothLinesAreNamed) {
+  const auto read = ParseWorkersFile("a:1\nb:2\n\na:1\nc:3\n", "/etc/w");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->workers, ElementsAre(Up("a:1"), Up("b:2"), Up("c:3")));
+  EXPECT_EQ(read->left_out, "/etc/w:4: a:1 is there already, in line 1; it is taken once");
+  const auto drains = ParseWorkersFile("a:1\nb:2\na:1 draining\na:1\n", "/etc/w");
+  ASSERT_TRUE(drains.ok()) << drains.status();
+  EXPECT_THAT(drains->workers, ElementsAre(Endpoint{"a:1", true, true}, Up("b:2"))) << "one of its lines says so";
+  EXPECT_THAT(drains->left_out, HasSubstr(", as are 1 more lines"));
+}
+
+constexpr Duration kQuarter = std::chrono::milliseconds(250);
+
+TEST(WholeFile, IsOneThatIsTheSameTwiceAndEndsWithANewline) {
+  WholeFile file;
+  TimePoint now{};
+  EXPECT_FALSE(file.See("10.0.0.1:7000\n", false, now));
+  EXPECT_TRUE(file.See("10.0.0.1:7000\n", false, now += kQuarter));
+  EXPECT_FALSE(file.See("10.0.0.1:7000\n10.0", false, now += kQuarter));
+  file.Gone();
+  EXPECT_FALSE(file.See("10.0.0.1:7000\n", false, now += kQuarter)) << "it came back";
+}
+
+TEST(WholeFile, AnAddressWithoutItsNewlineMayBeHalfOfOne) {
+  WholeFile file;
+  TimePoint now{};
+  EXPECT_FALSE(file.See("10.0.0.1:70", false, now));
+  while (now - TimePoint{} < WholeFile::kStill - kQuarter)
+    EXPECT_FALSE(file.See("10.0.0.1:70", false, now += kQuarter));
+  EXPECT_FALSE(file.See("10.0.0.1:700", false, now += kQuarter)) << "its writer goes on";
+  const TimePoint last = now;
+  while (now - last < WholeFile::kStill - kQuarter) EXPECT_FALSE(file.See("10.0.0.1:700", false, now += kQuarter));
+  EXPECT_TRUE(file.See("10.0.0.1:700", false, last + WholeFile::kStill)) << "its writer leaves newlines out";
+}
+
+TEST(WholeFile, OneThatWasRenamedIsWhole) {
+  WholeFile file;
+  TimePoint now{};
+  EXPECT_FALSE(file.See("10.0.0.1:70", true, now));
+  EXPECT_TRUE(file.See("10.0.0.1:70", true, now += kQuarter));
 }
 
 // ---- the union
