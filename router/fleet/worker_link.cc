@@ -179,7 +179,10 @@ void WorkerLink::Do(OpenSession action) {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, action.session};
     const bool other = view_.facts != nullptr && view_.facts->incarnation != facts_->incarnation;
-    view_.restarts += other && !view_.changes_its_role();
+    // Who drained and is back with another role was told so by another router: `baton flip`.
+    const bool flipped = other && view_.left_in_order && view_.facts->role != facts_->role;
+    view_.restarts += other && !flipped && !view_.changes_its_role();
+    view_.left_in_order = false;
     if (other) view_.unproven = parts_.host.UnprovenAtFirst();
     view_.facts = facts_;
     view_.load = WorkerLoad{};
@@ -248,7 +251,7 @@ void WorkerLink::Do(EndSession action) {
   {
     std::lock_guard lock(mutex_);
     id = std::exchange(view_.id, WorkerId{slot_, 0});
-    view_.losses += !view_.changes_its_role();
+    view_.losses += !view_.changes_its_role() && !view_.left_in_order;
     std::swap(book, book_);
   }
   wire_->CloseSession();
@@ -268,12 +271,14 @@ void WorkerLink::Do(RenewLegs) {
 void WorkerLink::Do(ShowLink show) {
   std::unique_lock lock(mutex_);
   const bool changed = view_.state != show.state || view_.detail != show.detail;
+  if (show.state == LinkState::kLost)
+    view_.left_in_order = view_.state == LinkState::kDraining && book_.empty() && view_.outstanding->requests() == 0;
   if (view_.state != show.state) view_.since = parts_.clock.Now();
   view_.state = show.state;
   view_.detail = show.detail;
   view_.phase = show.phase;
   view_.progress = show.progress;
-  const bool asked_for = view_.changes_its_role();
+  const bool asked_for = view_.changes_its_role() || view_.left_in_order;
   const std::string name = view_.facts ? view_.name() + " (" + view_.address + ")" : view_.address;
   lock.unlock();
   if (changed) {

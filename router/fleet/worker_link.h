@@ -47,12 +47,13 @@ struct LinkView {
   bool has_load = false;
   int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
-  int64_t restarts = 0;  ///< handshakes in which the worker was another process than before
-  int64_t losses = 0;    ///< sessions that ended, but for changes of its role
-  TimePoint since{};     ///< it is in this state, held or not
-  TimePoint dials_at{};  ///< while it is not connected: again
-  std::string held;      ///< why it takes no new requests though it is there; empty: it takes them
-  std::string unproven;  ///< why no canary has proven this process yet (canary_book.h); empty: it takes requests
+  int64_t restarts = 0;        ///< handshakes in which the worker was another process than before
+  int64_t losses = 0;          ///< sessions that ended, but for changes of its role and those that it left in order
+  bool left_in_order = false;  ///< it had said that it drains, and nothing of this router's ran there, when it went
+  TimePoint since{};           ///< it is in this state, held or not
+  TimePoint dials_at{};        ///< while it is not connected: again
+  std::string held;            ///< why it takes no new requests though it is there; empty: it takes them
+  std::string unproven;        ///< why no canary has proven this process yet (canary_book.h); empty: it takes requests
   std::optional<TimePoint> canary_at{};  ///< of one that is unproven: its next canary
   std::shared_ptr<const FlipView> flip;  ///< the latest change of its role; null: none
   bool duplicate = false;                ///< the process is reached at another address already

@@ -10,7 +10,8 @@ import threading
 import time
 import unittest
 
-from harness import BATON, HELD, TINY, Cluster, in_parallel, not_reading
+from harness import BATON, HELD, TINY, Cluster, in_parallel, not_reading, run
+from test_flip import workers
 from test_promise_a import answer
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
@@ -68,8 +69,8 @@ class TwoRouters(unittest.TestCase):
         self.key_file.write_text(os.urandom(32).hex() + "\n")
         self.key_file.chmod(0o600)
 
-    def both(self, workers, args=()):
-        addresses = [w.address for w in workers]
+    def both(self, there, args=()):
+        addresses = [w.address for w in there]
         return Router(addresses, self.key_file, args), Router(addresses, self.key_file, args)
 
     def test_both_serve_and_each_knows_what_the_other_made_the_workers_cache(self):
@@ -89,6 +90,23 @@ class TwoRouters(unittest.TestCase):
                 alone = [answer(a, body) for body in bodies]
                 both = in_parallel([lambda r=r, body=body: answer(r, body) for body in bodies for r in (a, b)])
                 self.assertEqual(both, [one for one in alone for _ in range(2)])
+
+    def test_a_flip_that_one_router_orders_is_no_loss_for_the_other(self):
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
+            a, b = self.both([p, d])
+            with a, b:
+                def role(router):
+                    return next((w["role"], w["takes_requests"]) for w in workers(router) if w["address"] == p.address)
+
+                b.wait_until(lambda: role(b) == ("prefill", True), "the other router knows it")
+                for to in ("decode", "prefill"):
+                    done = run(["flip", p.address, to, "--url", a.admin])
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    b.wait_until(lambda: role(b) == (to, True), "the other router has seen it")
+                for counter in ("baton_worker_losses_total", "baton_worker_restarts_total"):
+                    self.assertEqual((counter, b.metric(counter)), (counter, 0))
+                self.assertNotRegex(b.log.read_text(), r"\[warning\].*: lost")
+                self.assertEqual(answer(b, BODY), answer(a, BODY))
 
     def test_a_killed_router_frees_what_it_held_and_the_other_goes_on(self):
         slow = {**BODY, "stream": True, "ignore_eos": True, "max_tokens": 1400, "logprobs": 20}
