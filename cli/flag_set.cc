@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
@@ -38,9 +39,11 @@ void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values, cons
   if (status.ok() && !flag.is_list && std::ranges::adjacent_find(values, std::not_equal_to<>()) != values.end())
     status = absl::InvalidArgumentError(StrCat("one value is wanted, got ", absl::StrJoin(values, " and ")));
   if (!status.ok() && status_.ok()) {
-    status_ = absl::InvalidArgumentError(StrCat("--", flag.name, ": ", status.message()));
+    const std::string where = source == "the command line" ? "" : StrCat(" (", source, ")");
+    status_ = absl::InvalidArgumentError(StrCat("--", flag.name, where, ": ", status.message()));
   }
-  given_[flag.name] = values;
+  // "yes" is true, too; who is given it on is told one word.
+  given_[flag.name] = flag.is_bool && status.ok() ? std::vector{flag.text()} : values;
   layers_[flag.name].push_back({source, values});
 }
 
@@ -148,7 +151,11 @@ absl::StatusOr<TranslatedFlag> EntryOf(const YAML::Node& key, const YAML::Node& 
       return absl::InvalidArgumentError(StrCat("\"", given.name, "\" has more than ", kMostValues, " values"));
   }
   for (size_t i = 0; value.IsSequence() && i < value.size(); ++i) {
-    if (value[i].IsScalar()) given.values.push_back(value[i].as<std::string>());
+    if (!value[i].IsScalar())
+      return absl::InvalidArgumentError(StrCat("\"", given.name, "\": number ", i + 1, " of the list, in line ",
+                                               value[i].Mark().line + 1,
+                                               ", is no text (HOST: PORT is a mapping, HOST:PORT a text)"));
+    given.values.push_back(value[i].as<std::string>());
   }
   return given;
 }
@@ -172,13 +179,21 @@ absl::Status FlagSet::ApplyYaml(const std::string& path, std::vector<std::string
   BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, "--config"));
   YAML::Node root;
   try {
-    root = YAML::Load(in);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(in);
+    if (documents.size() > 1)
+      return absl::InvalidArgumentError(StrCat("--config ", path, ": has ", documents.size(), " documents, of one"));
+    if (!documents.empty()) root = documents.front();
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(StrCat("--config ", path, ": ", e.what()));
   }
   if (root.IsNull()) return absl::OkStatus();
   if (!root.IsMap()) return absl::InvalidArgumentError(StrCat("--config ", path, ": expected a mapping of flag names"));
+  std::set<std::string> keys;
   for (const auto& entry : root) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    if (!key.empty() && !keys.insert(absl::StrReplaceAll(key, {{"_", "-"}})).second)
+      return absl::InvalidArgumentError(
+          StrCat("--config ", path, ":", entry.first.Mark().line + 1, ": \"", key, "\" is there twice"));
     const absl::StatusOr<TranslatedFlag> read = ReadEntry(entry.first, entry.second, notes);
     if (!read.ok()) return absl::InvalidArgumentError(StrCat("--config ", path, ": ", read.status().message()));
     const TranslatedFlag& given = *read;
@@ -195,7 +210,7 @@ absl::Status FlagSet::ApplyYaml(const std::string& path, std::vector<std::string
                                                flag->is_list ? "a value or a list" : "one value"));
     }
     Set(*flag, given.values, path);
-    if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));
+    if (!status_.ok()) return status_;
   }
   return absl::OkStatus();
 }

@@ -82,6 +82,35 @@ TEST(FlagSet, ABoolThatIsNotGivenMayBeLeftToTheProcess) {
   EXPECT_THAT(argv, testing::ElementsAre("--no-async-scheduling"));
 }
 
+TEST(FlagSet, YesInAFileIsTrueForTheProcessesThatAreStartedToo) {
+  const std::pair<const char*, const char*> rows[] = {{"yes", "--enable-prefix-caching"},
+                                                      {"True", "--enable-prefix-caching"},
+                                                      {"1", "--enable-prefix-caching"},
+                                                      {"no", "--no-enable-prefix-caching"},
+                                                      {"False", "--no-enable-prefix-caching"}};
+  for (const auto& [text, argument] : rows) {
+    const Parsed given({"--config", TempYaml(StrCat("enable-prefix-caching: ", text, "\n"))});
+    ASSERT_TRUE(given.set.status().ok()) << given.set.status();
+    std::vector<std::string> argv;
+    AppendGiven(given.set, "sample", argv);
+    EXPECT_THAT(argv, testing::ElementsAre(argument)) << text;
+  }
+}
+
+TEST(FlagSet, NothingOfAFileIsLeftOutInSilence) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"worker:\n  - a:1\n  - b: 2\n", "\"worker\": number 2 of the list, in line 3, is no text"},
+      {"worker: [a:1, [b:2]]\n", "number 2 of the list, in line 1"},
+      {"worker: [a:1, ~]\n", "number 2 of the list"},
+      {"max-num-seqs: 2\n---\nmax-num-seqs: 3\n", "has 2 documents, of one"},
+      {"max-num-seqs: x\n", "--max-num-seqs ("},
+      {"host: a\nmax-num-seqs: 2\nhost: b\n", ":3: \"host\" is there twice"},
+      {"max-num-seqs: 2\nmax_num_seqs: 3\n", ":2: \"max_num_seqs\" is there twice"}};
+  for (const auto& [text, why] : rows)
+    EXPECT_THAT(std::string(Parsed({"--config", TempYaml(text)}).set.status().message()), testing::HasSubstr(why))
+        << text;
+}
+
 struct OtherConfig {
   std::string host = "127.0.0.1";
   int32_t threads = 0;
@@ -208,6 +237,9 @@ TEST(ServeConfig, ComesFromFileEnvironmentAndPositionAlike) {
 TEST(FlagSet, AMissingOrBrokenFileIsAnError) {
   EXPECT_FALSE(Parsed({"--config", "/no/such.yaml"}).set.status().ok());
   EXPECT_EQ(Parsed({"--config", "/tmp"}).set.status().message(), "--config: cannot read /tmp: Is a directory");
+  EXPECT_EQ(Parsed({"--config", "/dev/zero"}).set.status().message(),
+            "--config: cannot read /dev/zero: it is a device, which may have no end");
+  EXPECT_TRUE(Parsed({"--config", "/dev/null"}).set.status().ok());
   EXPECT_FALSE(Parsed({"--config", TempYaml("[1, 2")}).set.status().ok());
   EXPECT_FALSE(Parsed({"--config", TempYaml("just text")}).set.status().ok());
 }
