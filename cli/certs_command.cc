@@ -33,7 +33,7 @@ struct CertsFlags {
 
 absl::Status MakeDirectory(const std::string& dir) {
   if (mkdir(dir.c_str(), 0700) == 0 || (errno == EEXIST && std::filesystem::is_directory(dir))) return absl::OkStatus();
-  return absl::UnavailableError(StrCat("cannot make the directory ", dir, ": ", ErrnoText()));
+  return absl::FailedPreconditionError(StrCat("cannot make the directory ", dir, ": ", ErrnoText()));
 }
 
 // The key is written first: a certificate without its key would stop the next run.

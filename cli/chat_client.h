@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/cancellation.h"
+#include "common/clock.h"
 #include "common/tls/tls_files.h"
 
 namespace baton::cli {
@@ -24,8 +25,9 @@ struct ChatOptions {
   double temperature = 0.8;
   int top_k = 40;
   double top_p = 0.95, min_p = 0.05;
-  int max_tokens = 0;  ///< 0: up to the context length
-  int64_t seed = -1;   ///< < 0: drawn by the server
+  int max_tokens = 0;   ///< 0: up to the context length
+  int64_t seed = -1;    ///< < 0: drawn by the server
+  Duration patience{};  ///< for what is no answer of the model; zero: as long as it takes
 };
 
 struct ChatStats {

@@ -1,5 +1,6 @@
 #include <grpcpp/grpcpp.h>
 
+#include "absl/strings/str_format.h"
 #include "cli/chat_client.h"
 #include "common/clock.h"
 #include "common/net/address.h"
@@ -33,8 +34,8 @@ class GrpcChatClient final : public ChatClient {
       if (files.ca.empty()) files.ca = tls::SystemAuthorities();
       BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open(std::move(files)));
       BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
-      const auto where = net::ParseHostPort(target_);
-      credentials = tls_->ForClient({where.ok() ? where->host : target_});
+      BATON_ASSIGN_OR_RETURN(const net::HostPort where, net::ParseHostPort(target_));
+      credentials = tls_->ForClient({where.host});
     }
     stub_ = v1::Generation::NewStub(grpc::CreateChannel(target_, credentials));
     return absl::OkStatus();
@@ -46,9 +47,15 @@ class GrpcChatClient final : public ChatClient {
     v1::ModelCard card;
     grpc::ClientContext context;
     Authorize(options, context);
+    if (options.patience > Duration::zero())
+      context.set_deadline(std::chrono::system_clock::now() +
+                           std::chrono::duration_cast<std::chrono::system_clock::duration>(options.patience));
     stop.Set([&context] { context.TryCancel(); });
     const grpc::Status status = stub_->GetModel(&context, request, &card);
     stop.Set({});
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+      return absl::UnavailableError(
+          absl::StrFormat("gRPC %s: no answer within %g s", target_, Seconds(options.patience)));
     if (!status.ok()) return Failure(status);
     return card.name();
   }
@@ -138,7 +145,10 @@ absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string
     return absl::InvalidArgumentError(
         StrCat("--grpc ", target, " is plain text, and --tls-cert, --tls-key and --tls-ca are for grpcs://"));
   }
-  auto client = std::make_unique<GrpcChatClient>(target.substr(plain ? kPlain.size() : tls ? kTls.size() : 0));
+  const std::string address = target.substr(plain ? kPlain.size() : tls ? kTls.size() : 0);
+  const auto where = net::ParseHostPort(address);
+  if (!where.ok()) return absl::InvalidArgumentError(StrCat("--grpc: ", where.status().message()));
+  auto client = std::make_unique<GrpcChatClient>(address);
   BATON_RETURN_IF_ERROR(client->Connect(tls || files.given(), files));
   return client;
 }

@@ -4,8 +4,10 @@
 
 #include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
+#include "cli/foreign_json.h"
 #include "cli/http_client.h"
 #include "common/clock.h"
+#include "common/foreign_text.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -23,19 +25,25 @@ std::vector<std::pair<std::string, double>> StagesOfJson(const OrderedJson& timi
   return out;
 }
 
+int CountOf(const OrderedJson& from, const char* name) {
+  return static_cast<int>(std::clamp<double>(NumberOf(from, name), 0, 1e9));
+}
+
 class HttpChatClient final : public ChatClient {
  public:
   explicit HttpChatClient(HttpUrl url) : url_(std::move(url)) {}
 
   absl::StatusOr<std::string> Greet(const ChatOptions& options, Cancellation& stop) override {
-    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key, &stop));
+    HttpUrl url = url_;
+    url.patience = options.patience;
+    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url, "/v1/models", options.api_key, &stop));
     if (response.status != 200) return ErrorOf(response);
     std::vector<std::string> served;
     const OrderedJson list = ShallowJson<OrderedJson>(response.body);
-    if (list.is_object() && list.contains("data") && list["data"].is_array()) {
-      for (const OrderedJson& model : list["data"]) served.push_back(model.value("id", ""));
+    for (const OrderedJson& model : ListOf(list, "data")) {
+      if (std::string name = TextOf(model, "id"); !name.empty()) served.push_back(std::move(name));
     }
-    if (served.empty()) return absl::UnavailableError(StrCat("no model is served at ", url_.host, ":", url_.port));
+    if (served.empty()) return absl::UnavailableError(StrCat("no model is served at ", AuthorityOf(url_)));
     if (!options.model.empty() && std::ranges::count(served, options.model) == 0) {
       return absl::NotFoundError(
           StrCat("--model ", options.model, " is not served there: ", absl::StrJoin(served, ", "), " is"));
@@ -48,7 +56,7 @@ class HttpChatClient final : public ChatClient {
     const auto ready = HttpGet(url_, "/ready", "", &stop);
     if (!ready.ok()) return false;
     const OrderedJson body = ShallowJson<OrderedJson>(ready->body);
-    return body.is_object() && body.contains("phase") && body["phase"] == "draining";
+    return TextOf(body, "phase") == "draining";
   }
 
   absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
@@ -73,16 +81,20 @@ class HttpChatClient final : public ChatClient {
         return;
       }
       const OrderedJson event = ShallowJson<OrderedJson>(data);
-      if (event.is_discarded()) {
-        failure = absl::InternalError(StrCat("not JSON: ", data));
-      } else if (event.contains("error")) {
-        failure = absl::UnavailableError(event["error"].value("message", "the stream failed"));
+      const OrderedJson& error = FieldOf(event, "error");
+      if (!event.is_object()) {
+        failure = absl::UnavailableError(StrCat("an event of the answer is no JSON object: ", Printable(data)));
+      } else if (!error.is_null()) {
+        failure = absl::UnavailableError(Printable(
+            error.is_string() ? error.get<std::string>() : TextOf(error, "message", "the stream failed"), 500));
       } else {
         OnChunk(event, on_text, start, stats);
       }
     };
+    HttpUrl url = url_;
+    url.patience = Duration::zero();  // a long prompt in a long queue
     BATON_ASSIGN_OR_RETURN(HttpResponse response,
-                           HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event, &stop));
+                           HttpPost(url, "/v1/chat/completions", options.api_key, request.dump(), on_event, &stop));
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (response.status != 200) return ErrorOf(response);
     BATON_RETURN_IF_ERROR(failure);
@@ -93,31 +105,25 @@ class HttpChatClient final : public ChatClient {
  private:
   void OnChunk(const OrderedJson& event, const std::function<void(std::string_view)>& on_text, TimePoint start,
                ChatStats& stats) {
-    for (const OrderedJson& choice : event.value("choices", OrderedJson::array())) {
-      stats.cut = stats.cut || choice.value("finish_reason", OrderedJson()) == "length";
-      const OrderedJson delta = choice.value("delta", OrderedJson::object());
-      if (!delta.contains("content") || !delta["content"].is_string()) continue;
-      const std::string text = delta["content"];
+    for (const OrderedJson& choice : ListOf(event, "choices")) {
+      stats.cut = stats.cut || TextOf(choice, "finish_reason") == "length";
+      const std::string text = TextOf(FieldOf(choice, "delta"), "content");
       if (text.empty()) continue;
       if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
       on_text(text);
     }
-    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesOfJson(event["timings"]);
-    if (!event.contains("usage") || !event["usage"].is_object()) return;
-    const OrderedJson& usage = event["usage"];
-    stats.prompt_tokens = usage.value("prompt_tokens", 0);
-    stats.completion_tokens = usage.value("completion_tokens", 0);
-    if (usage.contains("prompt_tokens_details") && usage["prompt_tokens_details"].is_object()) {
-      stats.cached_tokens = usage["prompt_tokens_details"].value("cached_tokens", 0);
-    }
+    if (FieldOf(event, "timings").is_object()) stats.stages = StagesOfJson(event["timings"]);
+    const OrderedJson& usage = FieldOf(event, "usage");
+    if (!usage.is_object()) return;
+    stats.prompt_tokens = CountOf(usage, "prompt_tokens");
+    stats.completion_tokens = CountOf(usage, "completion_tokens");
+    stats.cached_tokens = CountOf(FieldOf(usage, "prompt_tokens_details"), "cached_tokens");
   }
 
   static absl::Status ErrorOf(const HttpResponse& response) {
     const OrderedJson body = ShallowJson<OrderedJson>(response.body);
-    std::string message = response.body;
-    if (body.is_object() && body.contains("error") && body["error"].is_object())
-      message = body["error"].value("message", message);
-    const std::string text = StrCat("HTTP ", response.status, ": ", message);
+    const std::string message = TextOf(FieldOf(body, "error"), "message", response.body);
+    const std::string text = StrCat("HTTP ", response.status, ": ", Printable(message, 1000));
     if (response.status == 404) return absl::NotFoundError(text);
     const bool refused =
         response.status >= 400 && response.status < 500 && response.status != 408 && response.status != 429;

@@ -9,6 +9,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupts.h"
 #include "cli/line_editor.h"
+#include "cli/request_timeout.h"
 #include "common/str_cat.h"
 
 namespace baton::cli {
@@ -23,9 +24,11 @@ struct ChatFlags {
   std::string system;
   bool stats = false;
   ChatOptions options;
+  RequestTimeout greeting;
 };
 
-int RunChat(const ChatFlags& flags) {
+int RunChat(ChatFlags& flags) {
+  flags.options.patience = flags.greeting.patience();
   absl::StatusOr<std::unique_ptr<ChatClient>> client =
       flags.grpc.empty() ? MakeHttpChatClient(flags.url, flags.tls, flags.tls_server_name)
                          : MakeGrpcChatClient(flags.grpc, flags.tls);
@@ -59,6 +62,7 @@ Runner AddChat(CLI::App& app) {
   app.add_option("--tls-key", flags->tls.key, "its key, PEM");
   app.add_option("--tls-server-name", flags->tls_server_name,
                  "with --url https://: whom the router's certificate names, where that is not the host of --url");
+  flags->greeting.AddTo(app, "the server may take so long to say which model it serves (0 = as long as it takes)");
   app.add_option("-m,--message", flags->message, "ask this once and leave; without it, a conversation");
   app.add_option("--system", flags->system, "system message");
   app.add_option("--model", options.model, "model name (default: the one served)");

@@ -17,6 +17,8 @@
 #include "cli/doctor_report.h"
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
+#include "cli/request_timeout.h"
+#include "common/foreign_text.h"
 #include "common/host_memory.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
@@ -94,35 +96,25 @@ void CheckPorts(DoctorReport& report) {
                             : absl::StrJoin(taken, "; "));
 }
 
-/// A text of a foreign answer; empty: it has none of that name.
-std::string TextOf(const nlohmann::json& from, const char* name) {
-  return from.is_object() && from.contains(name) && from[name].is_string() ? from[name].get<std::string>() : "";
-}
-
 // What /ready says, whom it waits for, since when, and when it tries again.
-void CheckCluster(DoctorReport& report, const std::string& url, const std::string& tls_ca) {
-  if (url.empty()) return;
-  absl::StatusOr<HttpUrl> parsed = ParseHttpUrl(url);
-  if (parsed.ok()) parsed->files.ca = tls_ca;
-  absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
-  if (!parsed.ok()) ready = absl::FailedPreconditionError(ready.status().message());
+void CheckCluster(DoctorReport& report, const std::string& url, const HttpUrl& router) {
+  const absl::StatusOr<HttpResponse> ready = HttpGet(router, "/ready", "");
   if (!ready.ok()) return report.Error("cluster", ready.status());
   const nlohmann::json body = ShallowJson(ready->body);
-  const std::string state = TextOf(body, "status");
+  const std::string state = ShownTextOf(body, "status");
   if (state.empty()) {
     return report.Line(Verdict::kWarning, "cluster",
-                       StrCat(url, "/ready: ", ready->status, ", no router's answer: ", ready->body.substr(0, 200)));
+                       StrCat(url, "/ready: ", ready->status, ", no router's answer: ", Printable(ready->body, 200)));
   }
   const bool well = ready->status == 200 && state == "ready";
   report.Line(well ? Verdict::kOk : Verdict::kWarning, "cluster",
-              StrCat(url, "/ready: ", ready->status, " ", state, well ? "" : ": " + TextOf(body, "detail")));
-  if (!body.contains("awaited")) return;
-  for (const nlohmann::json& one : body["awaited"]) {
-    std::string text = absl::StrFormat("%s for %.1f s", TextOf(one, "state"), NumberOf(one, "for_s"));
-    if (one.is_object() && one.contains("next_try_s") && one["next_try_s"].is_number())
+              StrCat(url, "/ready: ", ready->status, " ", state, well ? "" : ": " + ShownTextOf(body, "detail")));
+  for (const nlohmann::json& one : ListOf(body, "awaited")) {
+    std::string text = absl::StrFormat("%s for %.1f s", ShownTextOf(one, "state"), NumberOf(one, "for_s"));
+    if (FieldOf(one, "next_try_s").is_number())
       text += absl::StrFormat(", tried again in %.1f s", NumberOf(one, "next_try_s"));
-    if (const std::string detail = TextOf(one, "detail"); !detail.empty()) text += ": " + detail;
-    report.Line(Verdict::kWarning, StrCat("worker ", TextOf(one, "worker")), text);
+    if (const std::string detail = ShownTextOf(one, "detail"); !detail.empty()) text += ": " + detail;
+    report.Line(Verdict::kWarning, StrCat("worker ", ShownTextOf(one, "worker")), text);
   }
 }
 
@@ -131,13 +123,20 @@ void CheckCluster(DoctorReport& report, const std::string& url, const std::strin
 Runner AddDoctor(CLI::App& app) {
   struct Flags {
     std::string model, url, tls_ca;
+    RequestTimeout timeout;
   };
   auto flags = std::make_shared<Flags>();
   app.add_option("model,--model", flags->model, "also check this HF directory or .gguf file");
   app.add_option("--url", flags->url, "also check this running cluster");
   app.add_option("--tls-ca", flags->tls_ca,
                  "authorities of an https:// cluster's certificate, PEM (default: the system's)");
+  flags->timeout.AddTo(app);
   return [flags] {
+    absl::StatusOr<HttpUrl> router = HttpUrl();
+    if (!flags->url.empty()) router = ParseHttpUrl(flags->url);
+    if (!router.ok()) return FailUsage(absl::InvalidArgumentError(StrCat("--url: ", router.status().message())));
+    router->files.ca = flags->tls_ca;
+    router->patience = flags->timeout.patience();
     DoctorReport report;
     const kernels::OpsTraits traits = CheckCpu(report);
     CheckMemory(report);
@@ -145,7 +144,7 @@ Runner AddDoctor(CLI::App& app) {
     CheckTransports(report);
     CheckPorts(report);
     if (!flags->model.empty()) CheckModel(report, flags->model, traits);
-    CheckCluster(report, flags->url, flags->tls_ca);
+    if (!flags->url.empty()) CheckCluster(report, flags->url, *router);
     return report.exit_code();
   };
 }

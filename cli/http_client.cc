@@ -1,15 +1,24 @@
 #include "cli/http_client.h"
 
-#include <sys/socket.h>
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/write.hpp>
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "cli/timed_socket.h"
+#include "common/foreign_text.h"
 #include "common/net/address.h"
+#include "common/net/resolver.h"
 #include "common/status.h"
 #include "common/tls/context.h"
 #include "load/answer_reader.h"
@@ -23,14 +32,14 @@ namespace http = beast::http;
 
 constexpr size_t kMostAnswer = 64 << 20, kMostStreamedEvent = 16 << 20;  // bytes
 
-std::string Authority(const HttpUrl& url) {
-  return StrCat(url.tls ? "https://" : "http://",
-                url.host.find(':') != std::string::npos ? "[" + url.host + "]" : url.host, ":", url.port);
+absl::Status TimeIsOver(const HttpUrl& url, std::string_view missing) {
+  return absl::UnavailableError(
+      absl::StrFormat("%s: %s within %g s", AuthorityOf(url), AbslView(missing), Seconds(url.patience)));
 }
 
 absl::Status Unreachable(const HttpUrl& url, const beast::error_code& error) {
   return absl::UnavailableError(
-      StrCat(Authority(url), ": ", error.message(), " (`baton serve MODEL` starts a cluster)"));
+      StrCat(AuthorityOf(url), ": ", error.message(), " (`baton serve MODEL` starts a cluster)"));
 }
 
 absl::StatusOr<std::shared_ptr<const tls::Context>> ContextFor(const HttpUrl& url) {
@@ -42,11 +51,11 @@ absl::StatusOr<std::shared_ptr<const tls::Context>> ContextFor(const HttpUrl& ur
   return tls::Context::ForClient(identity, {{name}, sni, {"http/1.1"}});
 }
 
-// A socket as Beast reads and writes it, in plain text or in TLS.
+// A connection as Beast reads and writes it, in plain text or in TLS.
 class Wire {
  public:
-  explicit Wire(asio::io_context& context) : socket_(context) {}
-  asio::ip::tcp::socket& socket() { return socket_; }
+  explicit Wire(Duration patience) : socket_(patience) {}
+  TimedSocket& socket() { return socket_; }
 
   // OK once the server is believed. Unavailable says which fact differs.
   absl::Status StartTls(const HttpUrl& url) {
@@ -55,17 +64,21 @@ class Wire {
     beast::error_code error;
     while (!session_->established() && !error) Turn(error);
     if (session_->established()) return absl::OkStatus();
-    return fault_.ok() ? Unreachable(url, error) : Fault(url);
+    return fault_.ok() ? Failure(url, error, "no end of the TLS handshake") : Fault(url);
   }
   // OK while nothing is wrong with the TLS session.
   absl::Status Fault(const HttpUrl& url) const {
     if (fault_.ok()) return fault_;
-    return absl::UnavailableError(StrCat(Authority(url), ": TLS: ", View(fault_.message())));
+    return absl::UnavailableError(StrCat(AuthorityOf(url), ": TLS: ", View(fault_.message())));
+  }
+  // What `error` is: that the time is over, and there is still `missing`; or that nobody is there.
+  absl::Status Failure(const HttpUrl& url, const beast::error_code& error, std::string_view missing) const {
+    return socket_.over() ? TimeIsOver(url, missing) : Unreachable(url, error);
   }
 
   template <class Buffers>
   size_t read_some(const Buffers& into, beast::error_code& error) {
-    if (!session_) return socket_.read_some(into, error);
+    if (!session_) return socket_.Receive(*asio::buffer_sequence_begin(into), error);
     error = {};
     while (text_.empty() && !error) Turn(error);
     if (text_.empty()) return 0;
@@ -76,16 +89,18 @@ class Wire {
   }
   template <class Buffers>
   size_t write_some(const Buffers& from, beast::error_code& error) {
-    if (!session_) return socket_.write_some(from, error);
     error = {};
-    size_t n = 0;
+    std::string bytes;
     for (auto it = asio::buffer_sequence_begin(from); it != asio::buffer_sequence_end(from); ++it) {
       const asio::const_buffer piece(*it);
-      if (!session_->Write({static_cast<const char*>(piece.data()), piece.size()}).ok())
-        error = asio::error::connection_aborted;
-      n += piece.size();
+      bytes.append(static_cast<const char*>(piece.data()), piece.size());
     }
-    if (!error) asio::write(socket_, asio::buffer(session_->TakeWire()), error);
+    const size_t n = bytes.size();
+    if (session_) {
+      if (!session_->Write(bytes).ok()) error = asio::error::connection_aborted;
+      bytes = session_->TakeWire();
+    }
+    if (!error) socket_.Send(bytes, error);
     return error ? 0 : n;
   }
   template <class Buffers>
@@ -106,57 +121,68 @@ class Wire {
  private:
   // Sends what the session has to say and takes what comes next.
   void Turn(beast::error_code& error) {
-    if (const std::string out = session_->TakeWire(); !out.empty()) asio::write(socket_, asio::buffer(out), error);
+    socket_.Send(session_->TakeWire(), error);
     if (error) return;
     if (session_->peer_closed()) error = asio::error::eof;
     if (error) return;
     char in[16 << 10];
-    const size_t n = socket_.read_some(asio::buffer(in), error);
+    const size_t n = socket_.Receive(asio::buffer(in), error);
     if (error) return;
     fault_ = session_->Feed({in, n});
     text_ += session_->TakePlain();
     if (fault_.ok()) return;
     beast::error_code ignored;  // it hears why
-    asio::write(socket_, asio::buffer(session_->TakeWire()), ignored);
+    socket_.Send(session_->TakeWire(), ignored);
     error = asio::error::connection_aborted;
   }
 
-  asio::ip::tcp::socket socket_;
+  TimedSocket socket_;
   std::unique_ptr<tls::Session> session_;  // null: plain text
   std::string text_;                       // came and is not read yet
   absl::Status fault_;                     // of the session
 };
 
-// While it lives, `stop` ends what the socket waits for.
-class StopsSocket {
- public:
-  StopsSocket(Cancellation* stop, asio::ip::tcp::socket& socket) : stop_(stop) {
-    if (stop_ != nullptr) stop_->Set([fd = socket.native_handle()] { shutdown(fd, SHUT_RDWR); });
+// Every address of the server; of "localhost" both.
+absl::StatusOr<std::vector<net::SocketAddress>> AddressesOf(const HttpUrl& url, TimePoint until, Cancellation* stop) {
+  uint16_t port = 0;
+  std::from_chars(url.port.data(), url.port.data() + url.port.size(), port);
+  if (absl::EqualsIgnoreCase(url.host, "localhost")) {
+    BATON_ASSIGN_OR_RETURN(const auto v4, net::SocketAddress::Of("127.0.0.1", port));
+    BATON_ASSIGN_OR_RETURN(const auto v6, net::SocketAddress::Of("::1", port));
+    return std::vector{v4, v6};
   }
-  ~StopsSocket() {
-    if (stop_ != nullptr) stop_->Set({});
+  if (net::IsIpAddress(url.host)) return net::Resolve(url.host, port);
+  std::mutex mutex;
+  std::condition_variable came;
+  std::optional<absl::StatusOr<std::vector<net::SocketAddress>>> found;
+  bool stopped = false;
+  net::Resolver resolver;
+  resolver.Resolve(url.host, port, [&](auto addresses) {
+    std::lock_guard lock(mutex);
+    found = std::move(addresses);
+    came.notify_all();
+  });
+  if (stop != nullptr) {
+    stop->Set([&] {
+      std::lock_guard lock(mutex);
+      stopped = true;
+      came.notify_all();
+    });
   }
-  StopsSocket(const StopsSocket&) = delete;
-  StopsSocket& operator=(const StopsSocket&) = delete;
-
- private:
-  Cancellation* const stop_;
-};
-
-// Tries one address after another, and stays stoppable meanwhile.
-beast::error_code Connect(asio::ip::tcp::socket& socket, const asio::ip::tcp::resolver::results_type& endpoints,
-                          Cancellation* stop) {
-  beast::error_code error = asio::error::host_not_found;
-  for (const auto& entry : endpoints) {
-    if (stop != nullptr && stop->cancelled()) return asio::error::operation_aborted;
-    socket.close(error);
-    socket.open(entry.endpoint().protocol(), error);
-    if (error) continue;
-    const StopsSocket stops(stop, socket);
-    socket.connect(entry.endpoint(), error);
-    if (!error) break;
+  std::unique_lock lock(mutex);
+  const auto is_over = [&] { return found || stopped; };
+  if (until == TimePoint::max()) {
+    came.wait(lock, is_over);
+  } else {
+    came.wait_until(lock, until, is_over);
   }
-  return error;
+  lock.unlock();
+  if (stop != nullptr) stop->Set({});
+  lock.lock();
+  if (stopped) return absl::CancelledError("stopped");
+  if (!found) return TimeIsOver(url, "no address of this name");
+  if (found->ok()) return *std::move(found);
+  return absl::Status(found->status().code(), StrCat(AuthorityOf(url), ": ", found->status().message()));
 }
 
 absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
@@ -166,9 +192,10 @@ absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
   http::read_header(wire, buffer, parser, error);
-  if (error) return Unreachable(url, error);
+  if (error) return wire.Failure(url, error, "no answer");
   HttpResponse response{.status = static_cast<int>(parser.get().result_int())};
   const bool stream = on_event != nullptr && parser.get()[http::field::content_type].starts_with("text/event-stream");
+  if (stream) wire.socket().Lift();
   load::EventLines events(kMostStreamedEvent);
   std::string chunk(16384, '\0');
   while (!parser.is_done()) {
@@ -179,13 +206,14 @@ absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
     const std::string_view got(chunk.data(), chunk.size() - parser.get().body().size);
     if (stream && !events.Feed(got, *on_event)) {
       return absl::ResourceExhaustedError(
-          StrCat(Authority(url), " sends an event of more than ", kMostStreamedEvent, " bytes"));
+          StrCat(AuthorityOf(url), " sends an event of more than ", kMostStreamedEvent, " bytes"));
     }
     if (!stream) response.body.append(got);
     if (response.body.size() > kMostAnswer) {
       return absl::ResourceExhaustedError(
-          StrCat(Authority(url), " has answered ", response.body.size(), " bytes, at most ", kMostAnswer));
+          StrCat(AuthorityOf(url), " has answered ", response.body.size(), " bytes, at most ", kMostAnswer));
     }
+    if (error && wire.socket().over()) return TimeIsOver(url, "no end of the answer");
     if (error)
       return absl::UnavailableError(StrCat("the connection broke in the middle of the answer: ", error.message()));
   }
@@ -197,7 +225,7 @@ absl::StatusOr<HttpResponse> Talk(const HttpUrl& url, Wire& wire, const http::re
   if (url.tls) BATON_RETURN_IF_ERROR(wire.StartTls(url));
   beast::error_code error;
   http::write(wire, request, error);
-  if (error) return Unreachable(url, error);
+  if (error) return wire.Failure(url, error, "nobody who reads the request");
   absl::StatusOr<HttpResponse> response = ReadResponse(url, wire, on_event);
   if (!response.ok()) BATON_RETURN_IF_ERROR(wire.Fault(url));
   return response;
@@ -205,19 +233,14 @@ absl::StatusOr<HttpResponse> Talk(const HttpUrl& url, Wire& wire, const http::re
 
 absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::string_body> request,
                                       const std::function<void(std::string_view)>* on_event, Cancellation* stop) {
-  asio::io_context context;
-  asio::ip::tcp::resolver resolver(context);
-  Wire wire(context);
-  asio::ip::tcp::socket& socket = wire.socket();
+  Wire wire(url.patience);
+  BATON_ASSIGN_OR_RETURN(const auto addresses, AddressesOf(url, wire.socket().until(), stop));
   beast::error_code error;
-  const auto endpoints = resolver.resolve(url.host, url.port, error);
-  if (!error) error = Connect(socket, endpoints, stop);
+  wire.socket().Connect(addresses, stop, error);
   if (stop != nullptr && stop->cancelled()) return absl::CancelledError("stopped");
-  if (error) return Unreachable(url, error);
-  const StopsSocket stops(stop, socket);
-  socket.set_option(asio::ip::tcp::no_delay(true), error);
-  const bool v6 = url.host.find(':') != std::string::npos;
-  request.set(http::field::host, StrCat(v6 ? "[" : "", url.host, v6 ? "]:" : ":", url.port));
+  if (error) return wire.Failure(url, error, "no connection");
+  const StopsSocket stops(stop, wire.socket().fd());
+  request.set(http::field::host, net::JoinHostPort(url.host, std::stoi(url.port)));
   request.prepare_payload();
   absl::StatusOr<HttpResponse> response = Talk(url, wire, request, on_event);
   if (!response.ok() && stop != nullptr && stop->cancelled()) return absl::CancelledError("stopped");
@@ -235,31 +258,36 @@ http::request<http::string_body> MakeRequest(http::verb verb, const HttpUrl& url
 
 }  // namespace
 
+std::string AuthorityOf(const HttpUrl& url) {
+  const bool v6 = url.host.find(':') != std::string::npos;
+  return StrCat(url.tls ? "https://" : "http://", v6 ? "[" : "", url.host, v6 ? "]:" : ":", url.port);
+}
+
 absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
-  constexpr std::string_view kScheme = "http://", kTlsScheme = "https://";
+  const auto bad = [url](std::string_view why) {
+    return absl::InvalidArgumentError(StrCat(Quoted(url), " is not an address such as http://127.0.0.1:8000: ", why));
+  };
   const size_t scheme = url.find("://");
   const bool bare = scheme == std::string_view::npos;
-  const std::string_view rest = bare ? url : url.substr(scheme + 3);
-  if ((!bare && !url.starts_with(kScheme) && !url.starts_with(kTlsScheme)) || rest.empty()) {
-    return absl::InvalidArgumentError(StrCat("\"", url, "\" is not an address such as http://127.0.0.1:8000"));
-  }
-  const size_t slash = rest.find('/');
-  const std::string_view authority = rest.substr(0, slash);
-  const size_t colon = authority.ends_with(']') ? std::string_view::npos : authority.rfind(':');
-  std::string_view host = authority.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   HttpUrl out;
-  out.tls = url.starts_with(kTlsScheme);
-  out.host = host.empty() ? "127.0.0.1" : std::string(host);
-  out.port = colon != std::string_view::npos ? std::string(authority.substr(colon + 1))
-             : bare                          ? "8000"
-             : out.tls                       ? "443"
-                                             : "80";
-  const bool digits = !out.port.empty() && out.port.find_first_not_of("0123456789") == std::string::npos;
-  if (authority.empty() || !digits) {
-    return absl::InvalidArgumentError(StrCat("\"", url, "\" is not an address such as http://127.0.0.1:8000"));
+  if (!bare) {
+    const std::string name = absl::AsciiStrToLower(AbslView(url.substr(0, scheme)));
+    out.tls = name == "https";
+    if (name != "http" && !out.tls) return bad(StrCat(Quoted(name), " is neither http nor https"));
   }
-  if (slash != std::string_view::npos) out.path = std::string(rest.substr(slash));
+  const std::string_view rest = bare ? url : url.substr(scheme + 3);
+  const size_t end = std::min(rest.find('/'), rest.size());
+  std::string authority(rest.substr(0, end));
+  if (authority.find('@') != std::string::npos) return bad("a name and a password have no place there (--api-key)");
+  if (authority.empty() || (!bare && authority.front() == ':')) return bad("the host is missing");
+  if (bare && authority.front() == ':') authority.insert(0, "127.0.0.1");
+  const bool no_port = authority.ends_with(']') || authority.find(':') == std::string::npos;
+  if (no_port) authority += bare ? ":8000" : out.tls ? ":443" : ":80";
+  const absl::StatusOr<net::HostPort> where = net::ParseHostPort(authority);
+  if (!where.ok()) return where.status();
+  out.host = where->host;
+  out.port = StrCat(where->port);
+  out.path = std::string(rest.substr(end));
   while (out.path.ends_with('/')) out.path.pop_back();
   if (out.path.ends_with("/v1")) out.path.resize(out.path.size() - 3);
   return out;
@@ -281,7 +309,7 @@ absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path,
   http::request<http::string_body> request = MakeRequest(http::verb::post, url, path, api_key);
   request.set(http::field::content_type, "application/json");
   request.body() = json;
-  return Exchange(url, std::move(request), &on_event, stop);
+  return Exchange(url, std::move(request), on_event ? &on_event : nullptr, stop);
 }
 
 }  // namespace baton::cli

@@ -1,9 +1,13 @@
 // `baton`: one binary; each process of a cluster is one command of it.
+#include <poll.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/signals.h"
 #include "cli/vllm_flags.h"
+#include "common/errno_text.h"
 #include "common/nearest_name.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -76,7 +81,12 @@ int FailParse(const CLI::App& app, const CLI::ParseError& error) {
   for (const std::string& one : left) {
     if (!one.starts_with("--")) continue;
     const std::string name = one.substr(2, one.find('=') - 2);
-    const std::string meant = DidYouMean(name, NamesOf(given.empty() ? app : *given[0], false), "--");
+    const std::vector<std::string> names = NamesOf(given.empty() ? app : *given[0], false);
+    if (!given.empty() && std::ranges::count(names, name) > 0) {
+      message += StrCat(" before its name: --", name, " stands behind it");
+      continue;
+    }
+    const std::string meant = DidYouMean(name, names, "--");
     message += meant.empty() ? WhoHas(app, name) : meant;
   }
   return FailUsage(absl::InvalidArgumentError(
@@ -173,6 +183,24 @@ Runner AddHelp(CLI::App& command) {
   };
 }
 
+/// What was printed is on its way; else the disk is full, say. Whoever reads may leave when he has seen enough.
+int FailIfUnprinted(int code) {
+  errno = 0;
+  std::cout.flush();
+  const bool printed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  const std::string why = errno == 0 ? "" : ": " + ErrnoText();
+  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+  const bool left = poll(&reader, 1, 0) == 1 && (reader.revents & (POLLERR | POLLHUP)) != 0;
+  if (printed || left || code != kExitOk) return code;
+  return Fail(absl::ResourceExhaustedError(StrCat("cannot write to standard output", why)));
+}
+
+/// A command that waits for nothing of its own: a signal ends it, and what it prints is what it is for.
+int RunTool(const Runner& run) {
+  LetSignalsEnd();
+  return FailIfUnprinted(run());
+}
+
 }  // namespace
 }  // namespace baton::cli
 
@@ -190,17 +218,28 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
   Runner runner;
+  bool explains = false;
+  auto add_server = [&](const char* name, const char* what, Runner (*make)(CLI::App&)) {
+    CLI::App* command = app.add_subcommand(name, what);
+    Runner run = make(*command);
+    command->final_callback([&, run] { runner = [&, run] { return explains ? RunTool(run) : run(); }; });
+    return command;
+  };
+  auto add_screen = [&](const char* name, const char* what, Runner (*make)(CLI::App&)) {
+    CLI::App* command = app.add_subcommand(name, what);
+    Runner run = make(*command);
+    command->final_callback([&runner, run] { runner = [run] { return FailIfUnprinted(run()); }; });
+  };
   auto add = [&](const char* name, const char* what, Runner (*make)(CLI::App&)) {
     CLI::App* command = app.add_subcommand(name, what);
     Runner run = make(*command);
-    command->final_callback([&runner, run] { runner = run; });
-    return command;
+    command->final_callback([&runner, run] { runner = [run] { return RunTool(run); }; });
   };
-  add("serve", "router and workers on this machine", AddServe);
-  add("router", "the OpenAI and gRPC front of workers that run elsewhere", AddRouter);
-  add("worker", "one worker: loads the model, computes", AddWorker);
-  add("rank", "one rank of a worker; workers start it", AddRank)->group("");
-  add("chat", "talk to a running cluster", AddChat);
+  add_server("serve", "router and workers on this machine", AddServe);
+  add_server("router", "the OpenAI and gRPC front of workers that run elsewhere", AddRouter);
+  add_server("worker", "one worker: loads the model, computes", AddWorker);
+  add_server("rank", "one rank of a worker; workers start it", AddRank)->group("");
+  add_screen("chat", "talk to a running cluster", AddChat);
   add("bench", "offer requests to an OpenAI server and measure the answers", AddBench);
   add("plan", "what a worker would take, what fits, and what limits it", AddPlan);
   add("sim", "a cluster that has not been built, in virtual time", AddSim);
@@ -208,7 +247,7 @@ int main(int argc, char** argv) {
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);
   add("flip", "a worker changes its role in place: prefill to decode, or back", AddFlip);
-  add("top", "what a cluster does, as it does it", AddTop);
+  add_screen("top", "what a cluster does, as it does it", AddTop);
   add("config", "where each value of a server came from", AddConfig);
   add("completion", "a script that completes baton in bash, zsh or fish", AddCompletion);
   add("version", "print the version", AddVersion);
@@ -217,14 +256,17 @@ int main(int argc, char** argv) {
   std::vector<std::string> notes;
   absl::StatusOr<std::vector<std::string>> arguments = WithVariables(WithExplain({argv + 1, argv + argc}), notes);
   if (!arguments.ok()) return FailUsage(arguments.status());
+  explains = std::ranges::count(*arguments, "--explain-config") > 0;
   for (const std::string& note : notes) std::fprintf(stderr, "baton: %s\n", note.c_str());
   std::ranges::reverse(*arguments);  // CLI11 takes them from the back
   try {
     app.parse(*std::move(arguments));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) return FailParse(app, e);
-    app.exit(e);  // prints the help that was asked for
-    return kExitOk;
+    return RunTool([&] {
+      app.exit(e);  // prints the help that was asked for
+      return kExitOk;
+    });
   }
   if (!ParentPid()) WarnOfUnknownVariables(app);
   return runner();

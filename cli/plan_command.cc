@@ -48,14 +48,24 @@ absl::Status CheckPlan(const PlanOptions& o, const PlannedMachine& m) {
   return absl::OkStatus();
 }
 
+size_t PathAt(const std::string& url) {
+  const size_t scheme = url.find("://");
+  return std::min(url.size(), url.find('/', scheme == std::string::npos ? 0 : scheme + 3));
+}
+
+absl::Status CheckMetricsUrl(const PlanOptions& o) {
+  if (o.from_metrics.empty()) return absl::OkStatus();
+  const auto url = ParseHttpUrl(o.from_metrics.substr(0, PathAt(o.from_metrics)));
+  return url.ok() ? absl::OkStatus()
+                  : absl::InvalidArgumentError(StrCat("--from-metrics: ", View(url.status().message())));
+}
+
 // What a running server has seen takes the place of lengths that are not given.
 absl::Status UseMetrics(const FlagSet& set, PlanOptions& o) {
   if (o.from_metrics.empty()) return absl::OkStatus();
-  const size_t scheme = o.from_metrics.find("://");
-  const size_t path = o.from_metrics.find('/', scheme == std::string::npos ? 0 : scheme + 3);
+  const size_t path = PathAt(o.from_metrics);
   BATON_ASSIGN_OR_RETURN(const HttpUrl url, ParseHttpUrl(o.from_metrics.substr(0, path)));
-  const std::string asked =
-      path == std::string::npos || path + 1 == o.from_metrics.size() ? "/metrics" : o.from_metrics.substr(path);
+  const std::string asked = path + 1 >= o.from_metrics.size() ? "/metrics" : o.from_metrics.substr(path);
   const auto answer = HttpGet(url, asked, "");
   if (!answer.ok())
     return absl::Status(answer.status().code(),
@@ -126,7 +136,9 @@ int RunPlan(PlanFlags& flags) {
   if (absl::Status status = command.shape.Use(command.machine.model_shape, command.config); !status.ok())
     return FailUsage(status);
   if (absl::Status status = command.config.Validate(); !status.ok()) return FailUsage(status);
-  absl::Status status = UseMetrics(flags.set, command.options);
+  absl::Status status = CheckMetricsUrl(command.options);
+  if (!status.ok()) return FailUsage(status);
+  status = UseMetrics(flags.set, command.options);
   if (status.ok()) status = UseCalibration(command);
   if (status.ok()) status = command.options.total_gpus > 0 ? PlanLayouts(command) : PlanOne(command);
   return status.ok() ? kExitOk : Fail(command.shape.Named(status));

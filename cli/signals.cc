@@ -17,6 +17,13 @@ void BlockSignals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
+void LetSignalsEnd() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, s);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout) {
   sigset_t set;
   sigemptyset(&set);

@@ -11,6 +11,8 @@ namespace baton::cli {
 /// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE) for this thread and every thread
 /// started after. Call first in main.
 void BlockSignals();
+/// SIGINT and SIGTERM end this process as they end others. Before threads are started.
+void LetSignalsEnd();
 
 /// Waits for one of SIGINT, SIGTERM or (when `children`) SIGCHLD; nullopt after `timeout`.
 std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout);

@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/interrupts.h"
+#include "cli/request_timeout.h"
 #include "cli/terminal_screen.h"
 #include "cli/top_feed.h"
 #include "cli/top_frame.h"
@@ -18,11 +20,14 @@
 namespace baton::cli {
 namespace {
 
+constexpr Duration kSilent = std::chrono::seconds(4);  // a router sends a state each second
+
 struct TopOptions {
   std::string url = "http://127.0.0.1:8002", api_key, tls_ca, replay, record;
   bool once = false;
   int interval_ms = 500;
   double seconds = 0;
+  RequestTimeout answer;
 };
 
 void Print(const TopModel& model, const std::string& note = "") {
@@ -78,30 +83,42 @@ int Replay(const TopOptions& o) {
   return kExitOk;
 }
 
+/// A signal that came; the shell's way to say so.
+std::optional<int> Stopped(Interrupts& interrupts) {
+  const std::optional<int> signal = interrupts.Wait(-1, Duration::zero());
+  return signal ? std::optional(128 + *signal) : std::nullopt;
+}
+
 /// One frame with rates, which need two states.
-int Once(TopFeed& feed, TopModel& model) {
+int Once(const TopOptions& o, TopFeed& feed, TopModel& model, Interrupts& interrupts) {
   const SteadyClock clock;
-  const TimePoint until = clock.Now() + std::chrono::seconds(10);
+  const TimePoint until = o.answer.until(clock.Now());
   while (model.states() < 2) {
     for (const std::string& event : feed.Take(std::chrono::milliseconds(100))) (void)model.Take(event);
+    if (const std::optional<int> stopped = Stopped(interrupts)) return *stopped;
     if (!feed.status().ok()) return Fail(feed.status());
-    if (clock.Now() > until) return Fail(absl::DeadlineExceededError("the router has sent no state for 10 s"));
+    if (clock.Now() > until)
+      return Fail(absl::DeadlineExceededError(
+          absl::StrFormat("%s has sent no state for %g s", o.url, Seconds(o.answer.patience()))));
   }
   Print(model);
   return kExitOk;
 }
 
-/// Waits for the first event. A server that is not there is said at once.
-absl::Status Meet(TopFeed& feed, std::vector<std::string>& first) {
+/// Waits for the first event. A server that is not there is said at once. Not 0: the exit code.
+int Meet(const TopOptions& o, TopFeed& feed, std::vector<std::string>& first, Interrupts& interrupts) {
   const SteadyClock clock;
-  const TimePoint until = clock.Now() + std::chrono::seconds(10);
+  const TimePoint until = o.answer.until(clock.Now());
   while (first.empty()) {
     first = feed.Take(std::chrono::milliseconds(100));
-    if (first.empty()) BATON_RETURN_IF_ERROR(feed.status());
-    if (first.empty() && clock.Now() > until)
-      return absl::DeadlineExceededError("the server takes the connection and says nothing for 10 s");
+    if (!first.empty()) break;
+    if (const std::optional<int> stopped = Stopped(interrupts)) return *stopped;
+    if (const absl::Status status = feed.status(); !status.ok()) return Fail(status);
+    if (clock.Now() > until)
+      return Fail(absl::DeadlineExceededError(
+          absl::StrFormat("%s takes the connection and says nothing for %g s", o.url, Seconds(o.answer.patience()))));
   }
-  return absl::OkStatus();
+  return kExitOk;
 }
 
 int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std::string> events,
@@ -110,8 +127,9 @@ int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std:
   const TimePoint begin = clock.Now();
   const std::chrono::milliseconds interval(o.interval_ms);
   ShownScreen shown;
-  TimePoint printed = begin;
+  TimePoint printed = begin, heard = begin;
   for (;;) {
+    if (!events.empty()) heard = clock.Now();
     for (const std::string& event : events) {
       (void)model.Take(event);  // of a newer router there may be others
       if (record.is_open()) record << event << '\n';
@@ -120,12 +138,16 @@ int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std:
       return Fail(absl::ResourceExhaustedError(StrCat("cannot write ", o.record)));
     const absl::Status status = feed.status();
     if (absl::IsFailedPrecondition(status)) return Fail(status);
+    std::string note(status.message());
+    if (note.empty() && clock.Now() - heard > kSilent)
+      note = absl::StrFormat("%s is silent for %.0f s: this was before", o.url, Seconds(clock.Now() - heard));
     if (!shown.terminal() && !record.is_open() && clock.Now() - printed >= std::chrono::seconds(1)) {
       printed = clock.Now();
-      Print(model, std::string(status.message()));
+      Print(model, note);
       std::printf("\n");
+      if (std::ferror(stdout) != 0) break;  // whoever read it has left
     }
-    if (!shown.Show(model, std::string(status.message()), interval)) break;
+    if (!shown.Show(model, note, interval)) break;
     if (o.seconds > 0 && Seconds(clock.Now() - begin) >= o.seconds) break;
     events = feed.Take(Duration(0));
   }
@@ -135,8 +157,9 @@ int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std:
 int Top(const TopOptions& o) {
   if (!o.replay.empty()) return Replay(o);
   absl::StatusOr<HttpUrl> url = ParseHttpUrl(o.url);
-  if (!url.ok()) return FailUsage(url.status());
+  if (!url.ok()) return FailUsage(absl::InvalidArgumentError(StrCat("--url: ", url.status().message())));
   url->files.ca = o.tls_ca;
+  url->patience = o.answer.patience();
   std::ofstream record;
   if (!o.record.empty()) {
     record.open(o.record);
@@ -145,10 +168,11 @@ int Top(const TopOptions& o) {
   TopFeed feed(*url, o.api_key);
   TopModel model;
   std::vector<std::string> first;
-  if (const absl::Status met = Meet(feed, first); !met.ok()) return Fail(met);
+  Interrupts interrupts;
+  if (const int failed = Meet(o, feed, first, interrupts); failed != kExitOk) return failed;
   if (o.once) {
     for (const std::string& event : first) (void)model.Take(event);
-    return Once(feed, model);
+    return Once(o, feed, model, interrupts);
   }
   return Follow(o, feed, model, std::move(first), record);
 }
@@ -163,9 +187,10 @@ Runner AddTop(CLI::App& app) {
   app.add_option("--interval-ms", o.interval_ms, "between two frames")
       ->check(CLI::Range(50, 60000))
       ->capture_default_str();
-  app.add_option("--seconds", o.seconds, "leave after so long (0 = with q)")->check(CLI::NonNegativeNumber);
+  app.add_option("--seconds", o.seconds, "leave after so long (0 = with q)")->check(CLI::Range(0.0, 1e9));
   CLI::Option* record = app.add_option("--record", o.record, "write the events to this file, a line of JSON each");
   app.add_option("--replay", o.replay, "show such a file instead of a router")->excludes(record);
+  o.answer.AddTo(app);
   app.add_option("--api-key", o.api_key, "sent as a bearer token")->envname("BATON_API_KEY");
   app.add_option("--tls-ca", o.tls_ca, "authorities of an https:// router's certificate, PEM (default: the system's)");
   return [options] { return Top(*options); };

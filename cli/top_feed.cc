@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/foreign_json.h"
 #include "cli/top_model.h"
 #include "common/open_to_read.h"
 #include "common/shallow_json.h"
@@ -13,11 +14,6 @@ namespace baton::cli {
 namespace {
 
 constexpr Duration kTryAgain = std::chrono::milliseconds(500);
-
-std::string Address(const HttpUrl& url) {
-  return StrCat(url.tls ? "https://" : "http://",
-                url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]", ":", url.port);
-}
 
 }  // namespace
 
@@ -43,15 +39,14 @@ absl::Status TopFeed::Follow() {
     came_.notify_all();
   };
   BATON_ASSIGN_OR_RETURN(const HttpResponse answer, HttpEvents(url_, "/events", api_key_, on_event, &stop_));
-  if (answer.status == 200) return absl::UnavailableError(StrCat(Address(url_), " ended the stream"));
+  if (answer.status == 200) return absl::UnavailableError(StrCat(AuthorityOf(url_), " ended the stream"));
   const nlohmann::json body = ShallowJson(answer.body);
-  const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
-  const std::string what = said ? body["error"].value("message", "") : "";
+  const std::string what = ShownTextOf(FieldOf(body, "error"), "message");
   if (answer.status == 404) {
-    return absl::FailedPreconditionError(
-        StrCat(Address(url_), " has no events: --url is a router's admin port (--admin-port, by default --port + 2)"));
+    return absl::FailedPreconditionError(StrCat(
+        AuthorityOf(url_), " has no events: --url is a router's admin port (--admin-port, by default --port + 2)"));
   }
-  const std::string message = StrCat(Address(url_), ": ", what.empty() ? StrCat("HTTP ", answer.status) : what);
+  const std::string message = StrCat(AuthorityOf(url_), ": ", what.empty() ? StrCat("HTTP ", answer.status) : what);
   if (answer.status == 401) return absl::FailedPreconditionError(message + " (--api-key)");
   return absl::UnavailableError(message);
 }

@@ -1,6 +1,7 @@
 #include "cli/http_client.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -43,8 +44,20 @@ TEST(ParseHttpUrl, TakesAnAddressAsPeopleWriteIt) {
 }
 
 TEST(ParseHttpUrl, RefusesWhatIsNotHttp) {
-  for (const char* bad : {"", "grpc://x", "https://", "http://", "http:///v1", "host:port", "http://host:"})
+  for (const char* bad : {"", "grpc://x", "https://", "http://", "http:///v1", "host:port",
+                          "http://host:", "http://:8000", "://host", "ftp://host", "http://::1:8000",
+                          "http://user:word@host", "http://a b:80", "http://1.2.3:80", "http://host:80:80"})
     EXPECT_FALSE(ParseHttpUrl(bad).ok()) << bad;
+}
+
+TEST(ParseHttpUrl, APortIsFrom1To65535) {
+  for (const char* bad : {"http://localhost:99999", "http://localhost:0", "localhost:-1", "localhost:65536",
+                          "[::1]:70000", "http://localhost:8000x/v1", "http://localhost:18446744073709551617"}) {
+    const auto url = ParseHttpUrl(bad);
+    EXPECT_EQ(url.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_NE(url.status().message().find("no port from 1 to 65535"), std::string::npos) << url.status();
+  }
+  EXPECT_EQ(ParseHttpUrl("HTTP://localhost:65535").value().port, "65535");
 }
 
 /// Answers one request with `head` and then the same bytes without end, or until the client leaves.
@@ -63,13 +76,95 @@ class EndlessServer {
     });
   }
   ~EndlessServer() { thread_.join(); }
-  HttpUrl url() const { return ParseHttpUrl(StrCat("http://127.0.0.1:", acceptor_.local_endpoint().port())).value(); }
+  HttpUrl url() const {
+    HttpUrl url = ParseHttpUrl(StrCat("http://127.0.0.1:", acceptor_.local_endpoint().port())).value();
+    url.patience = Duration::zero();
+    return url;
+  }
 
  private:
   asio::io_context context_;
   asio::ip::tcp::acceptor acceptor_;
   std::thread thread_;
 };
+
+/// Takes connections and says `piece` again and again, in pauses, until its client leaves; nothing: is silent.
+class SlowServer {
+ public:
+  explicit SlowServer(std::string piece = "") : acceptor_(context_, {asio::ip::address_v4::loopback(), 0}) {
+    thread_ = std::thread([this, piece = std::move(piece)] {
+      boost::system::error_code error;
+      asio::ip::tcp::socket client(context_);
+      acceptor_.accept(client, error);
+      char byte;
+      client.non_blocking(true, error);
+      for (;;) {  // its client's bytes are read away; their end is the end
+        const size_t got = client.read_some(asio::buffer(&byte, 1), error);
+        if (error && error != asio::error::would_block) return;
+        if (got > 0) continue;
+        if (!piece.empty()) asio::write(client, asio::buffer(piece), error);
+        pollfd waits{client.native_handle(), POLLIN, 0};
+        poll(&waits, 1, 20);
+      }
+    });
+  }
+  ~SlowServer() { thread_.join(); }
+  HttpUrl url(const char* scheme = "http") const {
+    HttpUrl url = ParseHttpUrl(StrCat(scheme, "://127.0.0.1:", acceptor_.local_endpoint().port())).value();
+    url.patience = std::chrono::milliseconds(200);
+    return url;
+  }
+
+ private:
+  asio::io_context context_;
+  asio::ip::tcp::acceptor acceptor_;
+  std::thread thread_;
+};
+
+void ExpectTimeIsOver(const absl::StatusOr<HttpResponse>& answer, const HttpUrl& url, std::string_view missing) {
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable) << answer.status();
+  EXPECT_EQ(answer.status().message(),
+            StrCat(url.tls ? "https" : "http", "://127.0.0.1:", url.port, ": ", missing, " within 0.2 s"));
+}
+
+TEST(HttpClient, AServerThatTakesTheConnectionAndIsSilentIsGivenUp) {
+  SlowServer server;
+  ExpectTimeIsOver(HttpGet(server.url(), "/ready", ""), server.url(), "no answer");
+}
+
+TEST(HttpClient, AHeadThatTricklesIsGivenUp) {
+  SlowServer server("H");
+  ExpectTimeIsOver(HttpGet(server.url(), "/ready", ""), server.url(), "no answer");
+}
+
+TEST(HttpClient, ABodyThatTricklesIsGivenUp) {
+  SlowServer server("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+  ExpectTimeIsOver(HttpGet(server.url(), "/ready", ""), server.url(), "no end of the answer");
+}
+
+TEST(HttpClient, AHandshakeOfTlsThatIsSilentIsGivenUp) {
+  SlowServer server;
+  ExpectTimeIsOver(HttpGet(server.url("https"), "/ready", ""), server.url("https"), "no end of the TLS handshake");
+}
+
+TEST(HttpClient, AnEventStreamMayLastLongerThanItsHead) {
+  SlowServer server("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n");
+  const HttpUrl url = server.url();
+  const TimePoint begin = SteadyClock().Now();
+  Cancellation stop;
+  bool late = false;
+  const auto on_event = [&](std::string_view) {
+    late = SteadyClock().Now() - begin > 2 * url.patience;
+    if (late) stop.Cancel();
+  };
+  const auto answer = HttpEvents(url, "/events", "", on_event, &stop);
+  EXPECT_TRUE(late) << answer.status();
+}
+
+TEST(HttpClient, AnEventStreamThatNobodyWantsIsABody) {
+  SlowServer server("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n");
+  ExpectTimeIsOver(HttpPost(server.url(), "/workers/drain", "", "{}", nullptr), server.url(), "no end of the answer");
+}
 
 TEST(HttpClient, AnAnswerWithoutEndIsGivenUp) {
   EndlessServer server("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", ' ');

@@ -1,0 +1,116 @@
+"""The commands of an operator where things are wrong: servers that are silent, addresses that are none, full disks, and signals."""
+import os
+import signal
+import subprocess
+import unittest
+
+from harness import BATON, Cluster, TINY, run
+from odd_server import OddServer
+
+SILENT = {"doctor": lambda url: ["doctor", "--url", url], "drain": lambda url: ["drain", "w", "--url", url],
+          "flip": lambda url: ["flip", "w", "decode", "--url", url], "top": lambda url: ["top", "--once", "--url", url],
+          "chat": lambda url: ["chat", "-m", "hello", "--url", url],
+          "chat over gRPC": lambda url: ["chat", "-m", "hello", "--grpc", url.removeprefix("http://")]}
+NO_ADDRESS = {"http://localhost:99999": "no port from 1 to 65535", "http://localhost:0": "no port from 1 to 65535", "localhost:-1": "no port from 1 to 65535",
+              "http://localhost:x": "no port from 1 to 65535", "http://:8000": "the host is missing", "http://": "the host is missing",
+              "ftp://localhost:1": "neither http nor https", "http://fd00::1:8000": "an IPv6 address has brackets"}
+TAKES_URL = {"doctor": ["doctor", "--url"], "drain": ["drain", "w", "--url"], "flip": ["flip", "w", "decode", "--url"], "top": ["top", "--url"],
+             "chat": ["chat", "-m", "x", "--url"], "plan": ["plan", str(TINY), "--from-metrics"], "bench": ["bench", "--model", "m", "--base-url"],
+             "bench --admin-url": ["bench", "--model", "m", "--num-prompts", "1", "--kill", "decode@1s", "--admin-url"]}
+
+JSON, EVENTS = "application/json", "text/event-stream"
+ODD_ANSWERS = [
+    (200, JSON, b'{"workers":[1,{"address":5,"name":[]}],"address":"x","name":[],"flip":[1],"status":7,"awaited":{"a":1},"data":[3,{"id":4}]}'),
+    (200, JSON, b'{"workers":5,"address":7,"flip":{"stage":8},"status":"ready","awaited":[5,{"for_s":"x"}],"data":{"id":"x"}}'),
+    (200, JSON, b"[]"), (200, JSON, b"null"), (200, JSON, b"\xff\xfe"), (200, JSON, b""), (200, EVENTS, b"data: {}\n\n"),
+    (404, JSON, b'{"error":{"message":5,"param":[]}}'), (500, JSON, b'{"error":"x"}'), (503, JSON, b'{"error":{"message":"\x1b]0;owned\x07"}}'),
+    (200, EVENTS, b'data: 5\n\ndata: {"error":7}\n\ndata: {"event":[]}\n\ndata: {"event":"state","workers":[5,{"kv":7}],"t":"x","links":{}}\n\n')]
+
+
+def begin(*args):
+    return subprocess.Popen([str(BATON), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+class Commands(unittest.TestCase):
+    def test_a_server_that_is_silent_is_given_up_with_its_address_and_the_seconds(self):
+        for what, args in SILENT.items():
+            with self.subTest(what), OddServer() as server:
+                done = run([*args(server.url), "--request-timeout-ms", 300], timeout=30)
+                said = done.stdout + done.stderr
+                self.assertEqual(done.returncode, 6, said)
+                self.assertIn(server.url.removeprefix("http://"), said)
+                self.assertIn("0.3 s", said)
+
+    def test_what_is_no_address_is_refused_as_such(self):
+        for text, why in NO_ADDRESS.items():
+            for what, args in TAKES_URL.items():
+                with self.subTest(what, text=text):
+                    done = run([*args, text], timeout=30)
+                    self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                    self.assertIn(why, done.stderr)
+        for text in ("localhost", "localhost:0", "localhost:99999", "http://localhost:1", ":1", "::1:1"):
+            with self.subTest("chat --grpc", text=text):
+                done = run(["chat", "-m", "x", "--grpc", text], timeout=30)
+                self.assertEqual((done.returncode, "is no address" in done.stderr), (2, True), done.stderr)
+
+    def test_an_answer_of_any_server_ends_a_command_in_words(self):
+        for (status, kind, body) in ODD_ANSWERS:
+            answer = (f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n").encode() + body
+            for what, args in {**SILENT, "bench --kill": lambda url: ["bench", "--model", "m", "--num-prompts", 1, "--kill", "w@1s", "--admin-url", url],
+                               "bench": lambda url: ["bench", "--num-prompts", 1, "--base-url", url]}.items():
+                with self.subTest(what, status=status, body=body), OddServer([answer], closes=True) as server:
+                    done = run([*args(server.url)], timeout=60)
+                    self.assertIn(done.returncode, (0, 1, 2, 3, 6), done.stdout + done.stderr)
+                    self.assertNotIn("\x1b]", done.stdout + done.stderr)
+
+    def test_a_signal_ends_a_command_that_waits_for_a_server(self):
+        for what, args in SILENT.items():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(what, signal=number.name), OddServer() as server:
+                    waits = begin(*args(server.url), "--request-timeout-ms", 0)
+                    server.wait_taken()
+                    waits.send_signal(number)
+                    said, _ = waits.communicate(timeout=30)
+                    self.assertIn(waits.returncode, (-number, 128 + number), said)
+
+    def test_what_cannot_be_printed_is_a_failure(self):
+        for args in (["version"], ["--help"], ["plan", "--kv-table"], ["completion", "bash"], ["help", "serve"], ["config", "explain", "serve", TINY]):
+            with self.subTest(args=args), open("/dev/full", "w") as full:
+                done = subprocess.run([str(BATON), *map(str, args)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(done.returncode, 5, done.stderr)
+                self.assertIn("cannot write to standard output", done.stderr)
+
+    def test_who_has_read_enough_is_no_failure(self):
+        reads, writes = os.pipe()
+        os.close(reads)
+        with open(writes, "w") as gone:
+            done = subprocess.run([str(BATON), "help", "serve"], stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class AtACluster(unittest.TestCase):
+    def test_top_ends_when_nobody_reads_it(self):
+        with Cluster(args=["--threads", 1]) as c:
+            shown = subprocess.Popen([str(BATON), "top", "--url", c.admin], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(shown.kill)
+            self.assertNotEqual(shown.stdout.readline(), "")
+            shown.stdout.close()
+            self.assertEqual(shown.wait(30), 0)
+
+    def test_top_says_that_a_router_is_silent(self):
+        with Cluster(args=["--threads", 1]) as c:
+            shown = subprocess.Popen([str(BATON), "top", "--url", c.admin], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(shown.wait)
+            self.addCleanup(shown.kill)
+            self.addCleanup(shown.stdout.close)
+            self.assertNotEqual(shown.stdout.readline(), "")
+            router = c.pid_of("router")
+            os.kill(router, signal.SIGSTOP)
+            try:
+                self.assertTrue(any(f"{c.admin} is silent for" in line for line in shown.stdout))
+            finally:
+                os.kill(router, signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
