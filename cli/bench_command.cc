@@ -1,11 +1,9 @@
 // `baton bench`: offers requests to an OpenAI server and says what came back.
-#include <pthread.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -98,18 +96,20 @@ absl::Status WaitUntil(const std::string& start_at) {
 }
 
 // Asks the first prompt, whose answer is not counted, until the server answers or --ready-check-timeout-sec is over, of
-// which the search for its model has had a part: a router has its models before it has workers.
+// which the search for its model has had a part: a router has its models before it has workers. A server that takes the
+// question and says nothing is waited for no longer than one that is not there.
 absl::Status AwaitReady(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const BenchOptions& o) {
   if (o.ready_check_timeout_sec == 0 || prompts.empty()) return absl::OkStatus();
   const std::vector<load::Prompt> first(prompts.begin(), prompts.begin() + 1);
   for (;;) {
-    const load::Run once{target.asker, first, {Duration{}}, 1, o.request_id_prefix + "ready-"};
+    load::Run once{target.asker, first, {Duration{}}, 1, o.request_id_prefix + "ready-"};
+    once.until = target.ready_by;
     const load::Outcome outcome = load::Execute(once, SteadyClock()).outcomes.front();
-    if (outcome.failure != load::Failure::kConnect && !outcome.unavailable) return absl::OkStatus();
+    if (!outcome.nobody_answers()) return absl::OkStatus();
+    std::this_thread::sleep_until(std::min(std::chrono::steady_clock::now() + kReadyPause, target.ready_by));
     if (std::chrono::steady_clock::now() >= target.ready_by)
-      return absl::UnavailableError(
-          StrCat("not ready within --ready-check-timeout-sec ", o.ready_check_timeout_sec, ": ", outcome.error));
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return absl::UnavailableError(StrCat(target.address, ": not ready within --ready-check-timeout-sec ",
+                                           o.ready_check_timeout_sec, ": ", outcome.error));
   }
 }
 
@@ -271,11 +271,6 @@ int RunBench(BenchFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   const absl::StatusOr<Bench> bench = CheckedBench(o);
   if (!bench.ok()) return FailUsage(bench.status());
-  sigset_t stops;  // Ctrl-C ends a run at once: there is nothing to put in order
-  sigemptyset(&stops);
-  sigaddset(&stops, SIGINT);
-  sigaddset(&stops, SIGTERM);
-  pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
   const absl::Status status = Run(*bench);
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return FailUsage(status);
   return status.ok() ? kExitOk : Fail(status);

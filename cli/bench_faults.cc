@@ -17,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "cli/foreign_json.h"
 #include "cli/listener_process.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
@@ -48,13 +49,17 @@ class ProcessHandle {
 
 absl::StatusOr<HttpUrl> AdminOf(const load::BenchOptions& o, const HttpUrl& server) {
   if (!o.admin_url.empty()) {
-    BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(o.admin_url));
+    absl::StatusOr<HttpUrl> named = ParseHttpUrl(o.admin_url);
+    if (!named.ok()) return absl::InvalidArgumentError(StrCat("--admin-url: ", View(named.status().message())));
+    HttpUrl url = *std::move(named);
     url.files = {o.tls_cert, o.tls_key, o.tls_ca};
     return url;
   }
   HttpUrl url = server;
   int port = 0;
-  if (!absl::SimpleAtoi(server.port, &port)) return absl::InvalidArgumentError(StrCat("no port: ", server.port));
+  if (!absl::SimpleAtoi(server.port, &port) || port + 2 > 65535)
+    return absl::InvalidArgumentError(StrCat("--kill: the router's admin port would be port ", server.port,
+                                             " + 2, of 65535: name it with --admin-url"));
   url.port = StrCat(port + 2);
   return url;
 }
@@ -66,16 +71,16 @@ absl::StatusOr<std::optional<std::string>> AddressOf(const std::string& worker, 
   BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(admin, "/workers", api_key));
   const json body = ShallowJson(response.body);
   if (response.status != 200 || !body.is_object())
-    return absl::UnavailableError(StrCat("--kill: ", admin.host, ":", admin.port, "/workers answers ", response.status,
+    return absl::UnavailableError(StrCat("--kill: ", AuthorityOf(admin), "/workers answers ", response.status,
                                          ": --admin-url names the router's admin port (--port + 2)"));
   bool may_come = false;
   std::vector<std::string> others;
-  for (const json& one : body.value("workers", json::array())) {
-    const bool named = one.value("name", "") == worker || one.value("role", "") == worker;
-    const bool ready = one.value("takes_requests", false);
-    if (named && ready) return one.value("address", "");
+  for (const json& one : ListOf(body, "workers")) {
+    const bool named = TextOf(one, "name") == worker || TextOf(one, "role") == worker;
+    const bool ready = IsTrue(one, "takes_requests");
+    if (named && ready) return TextOf(one, "address");
     may_come |= named || !ready;
-    others.push_back(StrCat(one.value("name", ""), " (", one.value("role", ""), ")"));
+    others.push_back(StrCat(ShownTextOf(one, "name"), " (", ShownTextOf(one, "role"), ")"));
   }
   if (may_come) return std::nullopt;
   return absl::NotFoundError(StrCat("--kill: there is no worker ", worker, "; there are ",

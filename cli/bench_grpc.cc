@@ -105,10 +105,10 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
   Call(const Target& target, TimePoint start, Outcome& outcome, asio::steady_timer& done)
       : target_(target), start_(start), outcome_(outcome), done_(done) {}
 
-  void Start(v1::GenerateRequest request, const std::string& request_id) {
+  void Start(v1::GenerateRequest request, const std::string& request_id, Duration limit) {
     request_ = std::move(request);
     context_.AddMetadata("x-request-id", request_id);
-    target_.Prepare(context_, target_.timeout);
+    target_.Prepare(context_, limit);
     target_.stub->async()->Generate(&context_, &request_, this);
     StartRead(&chunk_);
     StartCall();
@@ -162,7 +162,7 @@ class GrpcAsker final : public load::Asker {
   GrpcAsker(std::shared_ptr<const Target> target, std::string model, const Clock& clock)
       : target_(std::move(target)), model_(std::move(model)), clock_(clock) {}
 
-  void Begin(TimePoint start) override { start_ = start; }
+  void Begin(TimePoint start, TimePoint until) override { start_ = start, until_ = until; }
   int64_t connections() const override { return 1; }  // many streams of one channel
 
   asio::awaitable<void> Ask(const load::Prompt& prompt, size_t index, std::string request_id,
@@ -180,7 +180,7 @@ class GrpcAsker final : public load::Asker {
     }
     asio::steady_timer done(co_await asio::this_coro::executor, asio::steady_timer::time_point::max());
     Call call(*target_, start_, outcome, done);
-    call.Start(std::move(request), request_id);
+    call.Start(std::move(request), request_id, std::min(target_->timeout, until_ - clock_.Now()));
     boost::system::error_code cancelled;
     co_await done.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
   }
@@ -189,16 +189,16 @@ class GrpcAsker final : public load::Asker {
   const std::shared_ptr<const Target> target_;
   const std::string model_;
   const Clock& clock_;
-  TimePoint start_{};
+  TimePoint start_{}, until_ = TimePoint::max();
 };
 
 class OpenGrpc final : public BenchGrpc {
  public:
   explicit OpenGrpc(std::shared_ptr<const Target> target) : target_(std::move(target)) {}
 
-  absl::StatusOr<std::string> FindModel() override {
+  absl::StatusOr<std::string> FindModel(Duration within) override {
     grpc::ClientContext context;
-    target_->Prepare(context, std::chrono::seconds(5));
+    target_->Prepare(context, within);
     v1::ModelCard card;
     const grpc::Status status = target_->stub->GetModel(&context, {}, &card);
     if (status.ok()) return card.name();

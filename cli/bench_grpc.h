@@ -23,7 +23,7 @@ class BenchGrpc {
   virtual ~BenchGrpc() = default;
 
   /// The name of the only model. Unavailable: nobody answers.
-  virtual absl::StatusOr<std::string> FindModel() = 0;
+  virtual absl::StatusOr<std::string> FindModel(Duration within) = 0;
   /// Keeps what it needs of this, which may go.
   virtual load::MakeAsker Asker(const std::string& model) = 0;
 };

@@ -29,18 +29,26 @@ ReadyTime ReadyBy(const BenchOptions& o) {
   return std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
 }
 
-// What `ask` says as soon as it is no failure, or at `until`.
+// What `ask` says as soon as it is no failure, or at `until`. It is told how long it may take.
 template <class Ask>
-absl::StatusOr<std::string> Patiently(ReadyTime until, const Ask& ask) {
+absl::StatusOr<std::string> Patiently(const BenchOptions& o, ReadyTime until, const Ask& ask) {
   for (;;) {
-    absl::StatusOr<std::string> said = ask();
-    if (!absl::IsUnavailable(said.status()) || std::chrono::steady_clock::now() >= until) return said;
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const Duration left = until - std::chrono::steady_clock::now();
+    absl::StatusOr<std::string> said = ask(
+        o.ready_check_timeout_sec == 0 ? kRequestPatience
+                                       : std::clamp<Duration>(left, std::chrono::milliseconds(1), kRequestPatience));
+    if (!absl::IsUnavailable(said.status())) return said;
+    std::this_thread::sleep_until(std::min(std::chrono::steady_clock::now() + kReadyPause, until));
+    if (std::chrono::steady_clock::now() < until) continue;
+    if (o.ready_check_timeout_sec == 0) return said;
+    return absl::UnavailableError(StrCat("not ready within --ready-check-timeout-sec ", o.ready_check_timeout_sec, ": ",
+                                         said.status().message()));
   }
 }
 
 // The first model that the server has.
-absl::StatusOr<std::string> FindModel(const HttpUrl& url, const BenchOptions& o) {
+absl::StatusOr<std::string> FindModel(HttpUrl url, const BenchOptions& o, Duration within) {
+  url.patience = within;
   if (o.insecure && url.tls)
     return absl::InvalidArgumentError(
         "--insecure: name the model with --model, /v1/models is asked of believed servers");
@@ -75,12 +83,12 @@ absl::StatusOr<BenchTarget> GrpcTargetAt(const std::string& name, const std::str
   std::string model = o.served_model_name.empty() ? o.model : o.served_model_name;
   const ReadyTime ready_by = ReadyBy(o);
   if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, Patiently(ready_by, [&] { return grpc->FindModel(); }));
+    BATON_ASSIGN_OR_RETURN(model, Patiently(o, ready_by, [&](Duration within) { return grpc->FindModel(within); }));
   }
   BATON_ASSIGN_OR_RETURN(const auto where, net::ParseHostPort(text.substr(text.find("//") + 2)));
-  HttpUrl http{.host = where.host, .port = StrCat(where.port - 1), .tls = text.starts_with("grpcs://")};
+  HttpUrl http{.host = where.host, .port = StrCat(where.port - 1), .path = "", .tls = text.starts_with("grpcs://")};
   http.files = {o.tls_cert, o.tls_key, o.tls_ca};
-  return BenchTarget{name, std::move(http), model, grpc->Asker(model), ready_by};
+  return BenchTarget{name, std::move(http), model, text, grpc->Asker(model), ready_by};
 }
 
 absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
@@ -97,10 +105,15 @@ absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string&
   std::string model = o.model;
   const ReadyTime ready_by = ReadyBy(o);
   if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, Patiently(ready_by, [&] { return FindModel(url, o); }));
+    BATON_ASSIGN_OR_RETURN(model, Patiently(o, ready_by, [&](Duration within) { return FindModel(url, o, within); }));
   }
   BATON_ASSIGN_OR_RETURN(load::RequestBody body, load::RequestBody::Make(o, model));
-  return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body)),
+  std::string address = AuthorityOf(url);
+  return BenchTarget{name,
+                     std::move(url),
+                     std::move(model),
+                     std::move(address),
+                     load::HttpAsker(std::move(server), std::move(body)),
                      ready_by};
 }
 
@@ -173,8 +186,8 @@ absl::StatusOr<std::vector<BenchTarget>> StartTargets(const Layouts& layouts, co
 absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
   std::vector<BenchTarget> out;
   if (o.compare.empty()) {
-    const std::string there =
-        load::IsGrpc(o) ? StrCat("grpc://", o.host, ":", o.port + 1) : StrCat("http://", o.host, ":", o.port);
+    const std::string there = load::IsGrpc(o) ? StrCat("grpc://", net::JoinHostPort(o.host, o.port + 1))
+                                              : StrCat("http://", net::JoinHostPort(o.host, o.port));
     BATON_ASSIGN_OR_RETURN(BenchTarget only, TargetAt("", o.base_url.empty() ? there : o.base_url, o));
     out.push_back(std::move(only));
     return out;

@@ -14,10 +14,14 @@
 
 namespace baton::cli {
 
+/// Between two questions to a server that does not answer yet.
+inline constexpr Duration kReadyPause = std::chrono::milliseconds(200);
+
 struct BenchTarget {
   std::string name;  ///< of --compare; empty: the only one
   HttpUrl url;       ///< of its HTTP API, also where it is asked over gRPC
   std::string model;
+  std::string address;  ///< as people are told it
   load::MakeAsker asker;
   std::chrono::steady_clock::time_point ready_by{};  ///< --ready-check-timeout-sec after it was first looked for
   std::shared_ptr<LocalCluster> cluster = nullptr;   ///< that was started for this run; null: the server was there

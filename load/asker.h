@@ -17,7 +17,8 @@ namespace baton::load {
 class Asker {
  public:
   virtual ~Asker() = default;
-  virtual void Begin(TimePoint start) = 0;
+  /// `until`: no answer is waited for beyond it.
+  virtual void Begin(TimePoint start, TimePoint until) = 0;
   /// Sends prompt number `index` and reads its answer into `outcome` (sent, arrivals, end, answer, failure), which
   /// outlives this. Never throws.
   virtual boost::asio::awaitable<void> Ask(const Prompt& prompt, size_t index, std::string request_id,

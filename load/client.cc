@@ -4,6 +4,7 @@
 
 #include "load/client.h"
 
+#include <algorithm>
 #include <boost/asio/this_coro.hpp>
 #include <nlohmann/json.hpp>
 
@@ -174,7 +175,7 @@ std::string Client::RequestOf(const Prompt& prompt, size_t index, std::string_vi
 }
 
 asio::awaitable<void> Client::Ask(const Prompt& prompt, size_t index, std::string request_id, Outcome& outcome) {
-  const TimePoint deadline = clock_.Now() + server_.timeout;
+  const TimePoint deadline = std::min(clock_.Now() + server_.timeout, until_);
   const std::string request = RequestOf(prompt, index, request_id);
   outcome.sent = Since();
   for (bool again = true; again;) {

@@ -33,7 +33,7 @@ class Client final : public Asker {
   Client(const Server& server, const RequestBody& body, const Clock& clock);
   ~Client() override;
 
-  void Begin(TimePoint start) override { start_ = start; }
+  void Begin(TimePoint start, TimePoint until) override { start_ = start, until_ = until; }
   boost::asio::awaitable<void> Ask(const Prompt& prompt, size_t index, std::string request_id,
                                    Outcome& outcome) override;
   int64_t connections() const override { return connections_; }
@@ -49,7 +49,7 @@ class Client final : public Asker {
   const Server& server_;
   const RequestBody& body_;
   const Clock& clock_;
-  TimePoint start_{};
+  TimePoint start_{}, until_ = TimePoint::max();
   std::vector<std::unique_ptr<HttpConnection>> idle_;
   boost::asio::ip::tcp::resolver::results_type addresses_;  // resolved once
   int64_t connections_ = 0;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_format.h"
+#include "common/errno_text.h"
 #include "common/str_cat.h"
 #include "load/svg_plot.h"
 #include "load/table.h"
@@ -195,7 +196,8 @@ absl::Status WriteHtml(const std::vector<Measured>& measured, const BenchOptions
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << HtmlPage(measured, options);
   out.close();
-  return out ? absl::OkStatus() : absl::UnavailableError(StrCat("--html: cannot write ", path));
+  return out ? absl::OkStatus()
+             : absl::ResourceExhaustedError(StrCat("--html: cannot write ", path, ": ", ErrnoText()));
 }
 
 }  // namespace baton::load

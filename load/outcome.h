@@ -62,6 +62,13 @@ struct Outcome {
   /// How late this client was, which noticed that it was due and sent it.
   double LagMs() const { return Milliseconds(sent - due - waited); }
   bool ok() const { return failure == Failure::kNone; }
+  /// Nobody is there who answers, or not yet: a connection that is not taken or ends without a word, no text in time,
+  /// 503.
+  bool nobody_answers() const {
+    if (ok() || !arrivals.empty()) return false;
+    const bool no_word = failure == Failure::kBroken && http_status == 0;
+    return unavailable || no_word || failure == Failure::kConnect || failure == Failure::kTimeout;
+  }
   double TtftMs() const { return arrivals.empty() ? 0 : Milliseconds(arrivals.front() - sent); }
   /// From the first chunk to the second; 0 if there is none.
   double SecondMs() const { return arrivals.size() < 2 ? 0 : Milliseconds(arrivals[1] - arrivals[0]); }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/errno_text.h"
 #include "common/str_cat.h"
 #include "load/arrivals.h"
 #include "load/report_lists.h"
@@ -300,7 +301,8 @@ absl::Status WriteResult(const Report& r, const std::string& path, bool append) 
   std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
   out << ReportJson(r);
   out.close();
-  return out ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write the result to ", path));
+  return out ? absl::OkStatus()
+             : absl::ResourceExhaustedError(StrCat("cannot write the result to ", path, ": ", ErrnoText()));
 }
 
 }  // namespace baton::load

@@ -34,7 +34,7 @@ class Offering {
     start_ = start;
     result_.real_time = real_time.granted();
     result_.started_at_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    client_->Begin(start);
+    client_->Begin(start, run_.until);
     asio::co_spawn(io_, Offer(), asio::detached);
     asio::co_spawn(io_, Harm(), asio::detached);
     io_.run();

@@ -31,6 +31,7 @@ struct Run {
   std::function<void(size_t ended, size_t failed)> on_end{};  ///< after each request; may be empty
   std::vector<Fault> faults{};                                ///< those after the last answer do not happen
   bool real_time = false;                                     ///< the thread that sends is, where that is allowed
+  TimePoint until = TimePoint::max();                         ///< no answer is waited for beyond it
 };
 
 RunResult Execute(const Run& run, const Clock& clock);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "common/errno_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -16,7 +17,8 @@ absl::Status Write(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text;
   out.close();
-  return out ? absl::OkStatus() : absl::UnavailableError(StrCat("--save-as: cannot write ", path));
+  return out ? absl::OkStatus()
+             : absl::ResourceExhaustedError(StrCat("--save-as: cannot write ", path, ": ", ErrnoText()));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/net/address.h"
 #include "common/str_cat.h"
 #include "load/formats/formats.h"
 
@@ -290,7 +291,7 @@ std::string GuidellmReport(const std::vector<Measured>& all, const BenchOptions&
         {"spec",
          {{"backend",
            {{"kind", "openai_http"},
-            {"target", o.base_url.empty() ? StrCat("http://", o.host, ":", o.port) : o.base_url},
+            {"target", o.base_url.empty() ? StrCat("http://", net::JoinHostPort(o.host, o.port)) : o.base_url},
             {"model", all.front().model}}},
           {"profile", Profile(all.front().point, o.burstiness)},
           {"data",

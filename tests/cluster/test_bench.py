@@ -12,6 +12,7 @@ import time
 import unittest
 
 from harness import BATON, Cluster, TINY, run
+from odd_server import OddServer
 from test_tls import Certs
 
 
@@ -82,6 +83,9 @@ class StartingServer(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 
 class Bench(unittest.TestCase):
@@ -155,6 +159,23 @@ class Bench(unittest.TestCase):
         grpc = next(re.search(r"gRPC at (\S+)", line) for line in alone.stdout if "gRPC at" in line).group(1)
         self.assertRegex(self.bench("--backend", "baton-grpc", "--base-url", f"grpc://{grpc}", *SMALL, "--num-prompts", 2, "--ready-check-timeout-sec",
                                     1, code=6), "not ready within --ready-check-timeout-sec 1: gRPC 14: ")
+
+    def test_the_ready_check_ends_by_its_own_limit_whatever_the_server_does(self):
+        odd = {"is silent": ([], False), "sends half a head": ([HEAD[:20]], False), "closes": ([], True),
+               "trickles a head": ([b"HTT"] + [b"T"] * 2000, False),
+               "trickles a body without a word": ([HEAD] + [b": wait\n\n"] * 2000, False)}
+        for what, (pieces, closes) in odd.items():
+            for model in (SMALL[:2], []):  # or it has to be asked for its models first
+                with self.subTest(what, model=model), OddServer(pieces, closes) as server:
+                    said = self.bench("--base-url", server.url, *model, *SMALL[2:], "--num-prompts", 2, "--ready-check-timeout-sec", 1,
+                                      code=6, timeout=30)
+                    self.assertRegex(said, r"not ready within --ready-check-timeout-sec 1: .")
+                    self.assertIn(server.url, said)
+
+    def test_without_a_ready_check_a_silent_server_is_not_asked_for_its_models_for_ever(self):
+        with OddServer() as server:
+            said = self.bench("--base-url", server.url, *SMALL[2:], "--num-prompts", 2, code=6, timeout=30)
+            self.assertIn(f"{server.url}: no answer within 10 s", said)
 
     def test_layouts_are_clusters_that_are_measured_side_by_side(self):
         small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]
