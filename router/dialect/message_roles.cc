@@ -1,6 +1,7 @@
 #include "router/dialect/message_roles.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -10,8 +11,6 @@
 
 namespace baton::router {
 namespace {
-
-using Chat = nlohmann::ordered_json;
 
 constexpr std::string_view kUsual[] = {"system", "user", "assistant", "tool"};
 constexpr std::string_view kDeveloper = "developer";
@@ -23,20 +22,81 @@ bool SpeaksOf(std::string_view source, std::string_view role) {
   return source.find(StrCat("'", role, "'")) != source.npos || source.find(StrCat("\"", role, "\"")) != source.npos;
 }
 
-/// A member that is a text; of two with one name the last counts, and it may be none.
-std::string TextMember(const Chat& message, const char* member) {
-  const auto found = message.find(member);
-  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
+/// The values of an array, as they are written.
+std::vector<std::string_view> ValuesOf(std::string_view array) {
+  std::vector<std::string_view> values;
+  size_t depth = 0, begin = 1;
+  bool quoted = false;
+  for (size_t i = 0; i < array.size(); ++i) {
+    const char c = array[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+      continue;
+    }
+    quoted = c == '"';
+    if (c == '[' || c == '{') ++depth;
+    const bool ends = (c == ',' && depth == 1) || (c == ']' && depth == 1);
+    if (c == ']' || c == '}') --depth;
+    if (!ends) continue;
+    if (i > begin) values.push_back(array.substr(begin, i - begin));
+    begin = i + 1;
+  }
+  return values;
 }
-std::string RoleOf(const Chat& message) { return TextMember(message, "role"); }
-std::string ContentOf(const Chat& message) { return TextMember(message, "content"); }
 
-bool IsForTheTemplate(std::string_view role, std::string_view source) {
-  return !IsUsual(role) && (role != kDeveloper || SpeaksOf(source, kDeveloper));
+/// A message. Members that are no texts count as empty; of two with one name the last counts.
+struct RoledMessage {
+  std::string_view json;
+  std::string role, content;
+};
+
+std::vector<RoledMessage> MessagesOf(std::string_view messages_json) {
+  std::vector<RoledMessage> messages;
+  for (const std::string_view one : ValuesOf(messages_json)) {
+    const nlohmann::json members = nlohmann::json::parse(one, nullptr, /*allow_exceptions=*/false);
+    const auto text = [&](const char* name) {
+      const auto found = members.find(name);
+      return found != members.end() && found->is_string() ? found->get<std::string>() : "";
+    };
+    messages.push_back({one, text("role"), text("content")});
+  }
+  return messages;
 }
 
-/// Of a message whose content a template is tried with. No template has such words of its own.
-std::string TryWord(size_t number) { return StrCat("qzKx", number, "xKzq"); }
+/// Where the template does not know of developers, they are the system.
+bool IsTheSystem(const RoledMessage& message, bool knows_developers) {
+  return message.role == "system" || (message.role == kDeveloper && !knows_developers);
+}
+
+std::string WithOneSystem(const std::vector<RoledMessage>& messages) {
+  std::string said, rest;
+  for (const RoledMessage& message : messages) {
+    if (IsTheSystem(message, false)) {
+      said += StrCat(said.empty() || message.content.empty() ? "" : "\n\n", message.content);
+    } else {
+      rest += StrCat(",", message.json);
+    }
+  }
+  return StrCat(R"([{"role":"system","content":)", nlohmann::json(said).dump(), "}", rest, "]");
+}
+
+/// Around the number of a message whose content a template is tried with. No template has such words of its own.
+constexpr std::string_view kTryBefore = "qzKx", kTryBehind = "xKzq";
+
+/// Which of so many messages are in a text, by these words.
+std::vector<bool> Printed(std::string_view text, size_t messages) {
+  std::vector<bool> printed(messages);
+  for (size_t at = text.find(kTryBefore); at != text.npos; at = text.find(kTryBefore, at)) {
+    at += kTryBefore.size();
+    size_t number = 0;
+    const auto [end, failed] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+    const bool whole =
+        failed == std::errc() && std::string_view(end, text.data() + text.size()).starts_with(kTryBehind);
+    if (whole && number < messages) printed[number] = true;
+  }
+  return printed;
+}
 
 std::string KnownTo(std::string_view source) {
   std::string known;
@@ -64,54 +124,54 @@ bool HasOtherRole(std::string_view messages_json) {
 }
 
 std::string WithKnownRoles(const std::string& messages_json, std::string_view template_source) {
-  Chat messages = Chat::parse(messages_json);
-  const auto is_developer = [](const Chat& message) { return RoleOf(message) == kDeveloper; };
-  if (SpeaksOf(template_source, kDeveloper) || std::none_of(messages.begin(), messages.end(), is_developer))
-    return messages_json;
-  std::string said;
-  Chat out = Chat::array({{{"role", "system"}}});
-  for (Chat& message : messages) {
-    if (const std::string role = RoleOf(message); role == kDeveloper || role == "system") {
-      const std::string content = ContentOf(message);
-      said += StrCat(said.empty() || content.empty() ? "" : "\n\n", content);
-    } else {
-      out.push_back(std::move(message));
-    }
-  }
-  out[0]["content"] = std::move(said);
-  return out.dump();
+  if (SpeaksOf(template_source, kDeveloper)) return messages_json;
+  const std::vector<RoledMessage> messages = MessagesOf(messages_json);
+  const bool any = std::ranges::find(messages, kDeveloper, &RoledMessage::role) != messages.end();
+  return any ? WithOneSystem(messages) : messages_json;
 }
 
 std::optional<std::string> LeftOutMessage(const ChatTemplate& chat_template, const RenderRequest& request) {
-  Chat messages = Chat::parse(request.messages_json);
+  const bool knows_developers = SpeaksOf(chat_template.source(), kDeveloper);
+  const std::vector<RoledMessage> messages = MessagesOf(request.messages_json);
   std::vector<size_t> marked;
+  std::string tried;
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (!IsForTheTemplate(RoleOf(messages[i]), chat_template.source())) continue;
-    if (ContentOf(messages[i]).find_first_not_of(kBlanks) == std::string::npos) continue;  // nothing to leave out
-    messages[i]["content"] = TryWord(i);
+    const RoledMessage& one = messages[i];
+    tried += tried.empty() ? "[" : ",";
+    const bool says =
+        one.content.find_first_not_of(kBlanks) != std::string::npos;  // else there is nothing to leave out
+    if (IsUsual(one.role) || IsTheSystem(one, knows_developers) || !says) {
+      tried += one.json;
+      continue;
+    }
+    nlohmann::json members = nlohmann::json::parse(one.json);
+    members["content"] = StrCat(kTryBefore, i, kTryBehind);
+    tried += members.dump();
     marked.push_back(i);
   }
   if (marked.empty()) return std::nullopt;
-  const std::string tried = WithKnownRoles(messages.dump(), chat_template.source());
+  tried = WithKnownRoles(tried + "]", chat_template.source());
   RenderRequest again = request;
   again.messages_json = tried;
   const absl::StatusOr<std::string> rendered = chat_template.Render(again);
   if (!rendered.ok()) return std::nullopt;  // it reads the contents: what it makes of these is no proof
+  const std::vector<bool> printed = Printed(*rendered, messages.size());
   for (const size_t i : marked) {
-    if (rendered->find(TryWord(i)) != std::string::npos) continue;
-    return StrCat(HasTheRole(i, RoleOf(messages[i])),
-                  ", of which this model's chat template prints no message; it knows ", KnownTo(chat_template.source()),
-                  ".");
+    if (printed[i]) continue;
+    return StrCat(HasTheRole(i, messages[i].role), ", of which this model's chat template prints no message; it knows ",
+                  KnownTo(chat_template.source()), ".");
   }
   return std::nullopt;
 }
 
 std::string RolesKnown(const std::string& messages_json, std::string_view template_source) {
-  const Chat messages = Chat::parse(messages_json);
+  const bool knows_developers = SpeaksOf(template_source, kDeveloper);
+  const std::vector<RoledMessage> messages = MessagesOf(messages_json);
   for (size_t i = 0; i < messages.size(); ++i) {
-    const std::string role = RoleOf(messages[i]), known = KnownTo(template_source);
-    if (!IsForTheTemplate(role, template_source)) continue;
-    return StrCat(" (", HasTheRole(i, role), known.empty() ? "" : StrCat("; the template knows ", known), ")");
+    if (IsUsual(messages[i].role) || IsTheSystem(messages[i], knows_developers)) continue;
+    const std::string known = KnownTo(template_source);
+    return StrCat(" (", HasTheRole(i, messages[i].role), known.empty() ? "" : StrCat("; the template knows ", known),
+                  ")");
   }
   return "";
 }

@@ -17,6 +17,7 @@ MaybeError BadBlock(const std::string& where, std::string_view why) {
 
 constexpr std::string_view kTextBlock[] = {"text"};
 constexpr json::PartKinds kBlocks = {"messages", kTextBlock};
+constexpr json::PartKinds kSystemBlocks = {"system", kTextBlock};
 
 /// One message of theirs is several of a chat's: each result of a call is one.
 class MessageWriter {
@@ -140,8 +141,8 @@ MaybeError WriteConversation(const simdjson::dom::object& body, JsonWriter& w) {
   std::string out;
   if (!body["system"].get(system) && !system.is_null()) {
     std::string text;
-    if (auto error = json::JoinText(system, "system", kBlocks, text)) return error;
-    JsonWriter(out).BeginObject().Field("role", "system").Field("content", text).EndObject();
+    if (auto error = json::JoinText(system, "system", kSystemBlocks, text)) return error;
+    if (!text.empty()) JsonWriter(out).BeginObject().Field("role", "system").Field("content", text).EndObject();
   }
   size_t number = 0;
   for (Element message : list) {

@@ -233,11 +233,22 @@ MaybeError ReadMaxToolCalls(Element value, CompletionRequest& given) {
   return std::nullopt;
 }
 
+/// A word that changes nothing here: answers are as long as the model makes them, and nobody sums thoughts up.
+MaybeError ReadWithoutEffect(std::string_view field, std::string_view member, Element in, CompletionRequest& given) {
+  Element value;
+  std::string word;
+  if (in[member].get(value) || value.is_null()) return std::nullopt;
+  if (auto error = json::Read(StrCat(field, ".", member), value, word)) return error;
+  json::NoteUnknownMember(given, field, member);
+  return std::nullopt;
+}
+
 /// `text.format` is a chat's response_format, with the schema's members beside its type.
 MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   Element format;
   std::string_view type;
   if (!text.is_object()) return json::WrongType("text", "an object", text);
+  if (auto error = ReadWithoutEffect("text", "verbosity", text, given)) return error;
   if (text["format"].get(format) || format.is_null()) return std::nullopt;
   given.input.grammar_field = "text.format.schema";
   given.renamed.emplace_back("response_format.json_schema", "text.format");
@@ -255,9 +266,10 @@ MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   return std::nullopt;
 }
 
-MaybeError WriteReasoning(Element reasoning, JsonWriter& w) {
+MaybeError WriteReasoning(Element reasoning, JsonWriter& w, CompletionRequest& given) {
   Element effort;
   if (!reasoning.is_object()) return json::WrongType("reasoning", "an object", reasoning);
+  if (auto error = ReadWithoutEffect("reasoning", "summary", reasoning, given)) return error;
   if (reasoning["effort"].get(effort) || effort.is_null()) return std::nullopt;
   if (!effort.is_string()) return json::WrongType("reasoning.effort", "a string", effort);
   w.Key("reasoning_effort").Raw(simdjson::minify(effort));
@@ -294,7 +306,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   } else if (key == "text") {
     return WriteText(value, w, given);
   } else if (key == "reasoning") {
-    return WriteReasoning(value, w);
+    return WriteReasoning(value, w, given);
   } else if (key == "background") {
     bool background = false;
     if (auto error = json::Read(key, value, background)) return error;
@@ -307,7 +319,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
     return ReadMaxToolCalls(value, given);
   } else if (key == "top_logprobs") {
     int64_t count = 0;
-    if (!value.get_int64().get(count) && count > 0) w.Field("logprobs", true);
+    if (!value.get_int64().get(count) && count != 0) w.Field("logprobs", true);  // a wrong one is told of itself
     w.Key(key).Raw(simdjson::minify(value));
   } else if (key == "truncation") {
     return WriteTruncation(value, w);

@@ -177,6 +177,12 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
                                           Printable(request.Header("Content-Type")),
                                           "'. Send it as \"Content-Type: application/json\".")));
     }
+    if (const auto encoding = request.Header("Content-Encoding"); !encoding.empty() && encoding != "identity") {
+      ApiError error = BadRequest(
+          StrCat("A body with Content-Encoding ", Printable(encoding, 40), " is not read; send it as it is."));
+      error.http_status = 415;
+      return call->Fail(error);
+    }
   }
   (this->*found->handler)(call);
 }

@@ -107,6 +107,12 @@ class Messages(Apis, unittest.TestCase):
         self.assertEqual([block["type"] for block in answer["content"]], ["text", "tool_use", "text", "tool_use"])
         self.assertEqual([block["text"] for block in answer["content"] if block["type"] == "text"], ["So: ", "Well"])
 
+    def test_a_body_that_is_packed_is_refused(self):
+        for path, body in (("/v1/messages", {"max_tokens": 2}), ("/v1/chat/completions", {}), ("/api/chat", {})):
+            reply = self.c.post(path, {"messages": GREETING, **body}, headers={"Content-Encoding": "gzip", "Authorization": "Bearer one"})
+            self.assertEqual(reply.status, 415, reply.body)
+            self.assertIn("Content-Encoding gzip is not read", reply.body)
+
     def test_stop_sequences_and_keys(self):
         text = self.ask(GREETING, max_tokens=30)["content"][0]["text"]
         stop = self.ask(GREETING, max_tokens=30, stop_sequences=[text[5:9]])

@@ -96,6 +96,29 @@ TEST(MessageRoles, ADeveloperIsTheSystemWhereTheTemplateKnowsNone) {
   EXPECT_EQ(PromptOf(kAny, systems), "[system]one[user]two[system]three") << "nobody asked for anything else";
 }
 
+// What every message, or every member of one, is compared with all others for takes minutes.
+TEST(MessageRoles, ManyMessagesAndMembersCostNoSquares) {
+  const auto made = ChatTemplate::Create("{{ messages | tojson }}", TemplateTokens{});
+  ASSERT_TRUE(made.ok());
+  std::string messages = R"([{"role":"user","content":"a"})", members = R"([{"role":"b","content":"c")";
+  for (int i = 0; i < 100000; ++i) {
+    messages += R"(,{"role":"b","content":"c"},{"role":"developer","content":"d"})";
+    members += StrCat(R"(,"k)", i, R"(":1)");
+  }
+  for (const std::string& chat : {messages + "]", members + "}]"}) {
+    RenderRequest request{};
+    request.messages_json = chat;
+    EXPECT_EQ(LeftOutMessage(**made, request), std::nullopt);
+  }
+}
+
+TEST(MessageRoles, OtherMessagesStayAsTheyAreWritten) {
+  const std::string call =
+      R"({"role":"assistant","content":"","tool_calls":[{"function":{"arguments":{"b":"]\\\"},","a":[1e5]}}}]})";
+  EXPECT_EQ(WithKnownRoles(StrCat(R"([{"role":"developer","content":"x"},)", call, "]"), "user"),
+            StrCat(R"([{"role":"system","content":"x"},)", call, "]"));
+}
+
 TEST(MessageRoles, AnyRoleIsTheTemplates) {
   EXPECT_EQ(PromptOf(kAny, Messages({{"user", "a"}, {"critic", "b"}, {"function", "c"}})),
             "[user]a[critic]b[function]c");

@@ -156,6 +156,8 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
       {responses, R"("text":{"format":"json"})", "text.format", "`text.format` must be an object"},
       {responses, R"("text":{"format":{"type":"xml"}})", "text.format.type", "`text.format.type` must be"},
       {responses, R"("text":{"format":{"type":"json_schema"}})", "text.format.schema", "`text.format.schema` is"},
+      {responses, R"("reasoning":{"summary":3})", "reasoning.summary", "`reasoning.summary` must be a string"},
+      {responses, R"("text":{"verbosity":3})", "text.verbosity", "`text.verbosity` must be a string"},
       {responses, R"("reasoning":"high")", "reasoning", "`reasoning` must be an object"},
       {responses, R"("reasoning":{"effort":3})", "reasoning.effort", "`reasoning.effort` must be a string"},
       {responses, R"("include":[3])", "include", "`include` must be an array of strings"},
@@ -188,6 +190,23 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
   EXPECT_EQ(later.message, "`max_output_tokens` must be at least 1.");
 }
 
+TEST(OtherApis, AnEmptySystemIsNone) {
+  const Body& messages = kBodies[0];
+  const std::string without = std::get<ChatPrompt>(ReadBody(messages, R"("seed":1)").prompts[0]).messages_json;
+  for (const char* system : {R"("system":"")", R"("system":[])", R"("system":[{"type":"text","text":""}])"})
+    EXPECT_EQ(std::get<ChatPrompt>(ReadBody(messages, system).prompts[0]).messages_json, without) << system;
+  EXPECT_EQ(RefusedBody(messages, R"("system":[{"type":"image"}])").param, "system");
+}
+
+TEST(OtherApis, ResponsesHaveTheRolesOfOpenAis) {
+  const Body items = {ParseResponsesRequest, "{", "}"};
+  EXPECT_EQ(RefusedBody(items, R"("input":[{"role":"tool","content":"x"}])").message,
+            "`input[0]` has the role \"tool\"; there are user, assistant, system and developer.");
+  EXPECT_THAT(
+      std::get<ChatPrompt>(ReadBody(items, R"("input":[{"role":"developer","content":"x"}])").prompts[0]).messages_json,
+      HasSubstr(R"("role":"developer")"));
+}
+
 TEST(OtherApis, ResponsesTakeWhatOpenAisClientsSendAndNameWhatChangesNothing) {
   const Body& responses = kBodies[1];
   const std::tuple<const char*, const char*> cases[] = {
@@ -197,6 +216,8 @@ TEST(OtherApis, ResponsesTakeWhatOpenAisClientsSendAndNameWhatChangesNothing) {
       {R"("stream":true,"stream_options":{"include_obfuscation":true})", "stream_options_include_obfuscation"},
       {R"("stream":true,"stream_options":{"more":null,"other":3})", "stream_options_other"},
       {R"("tool_choice":"auto")", ""},
+      {R"("reasoning":{"effort":"low","summary":"auto"})", "reasoning_summary"},
+      {R"("text":{"verbosity":"low"})", "text_verbosity"},
       {R"("tools":[],"tool_choice":"auto")", ""},
       {R"("tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","function":{"name":"f"}})", ""},
       {R"("tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"})", ""},
