@@ -18,6 +18,7 @@ constexpr size_t kPrefixBytes = 5;  ///< of a message: a flag, and its length in
 constexpr int32_t kStreamWindow = 4 << 20, kConnectionWindow = 8 << 20;
 constexpr size_t kMostHeadBytes = 64 << 10;  ///< of everything that an answer says beside its messages
 constexpr size_t kMostReset = 300, kMostKept = 1 << 20;
+constexpr uint32_t kMostFrameBytes = 256 << 10;  ///< of DATA, where the server takes such frames
 
 std::string_view TextOf(const uint8_t* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
 
@@ -97,6 +98,10 @@ struct Http2Callbacks {
     if (Of(user).fault_.empty()) Of(user).fault_ = Printable({text, size}, kMostReset);
     return 0;
   }
+  /// nghttp2's own limit is 16 KiB, whatever the server takes.
+  static ssize_t LongestFrame(nghttp2_session*, uint8_t, int32_t, int32_t, int32_t, uint32_t servers_most, void*) {
+    return std::min(servers_most, kMostFrameBytes);
+  }
   static ssize_t Ask(nghttp2_session*, int32_t, uint8_t*, size_t most, uint32_t* flags, nghttp2_data_source*,
                      void* user) {
     const size_t bytes = std::min(most, Of(user).unsent_.size());
@@ -123,6 +128,7 @@ struct Http2Callbacks {
       nghttp2_session_callbacks_set_on_data_chunk_recv_callback(made, OnData);
       nghttp2_session_callbacks_set_on_stream_close_callback(made, OnClose);
       nghttp2_session_callbacks_set_error_callback2(made, OnFault);
+      nghttp2_session_callbacks_set_data_source_read_length_callback(made, LongestFrame);
       nghttp2_session_callbacks_set_send_data_callback(made, Give);
       return made;
     }();

@@ -224,6 +224,28 @@ TEST(Http2Call, SendsAsMuchAsTheServersWindowsAllow) {
   EXPECT_EQ(DataIn(talk.sent), Framed("again") + Framed(""));
 }
 
+TEST(Http2Call, FramesAreAsLongAsTheServerTakesUpToABound) {
+  const auto longest = [](uint32_t servers_most) {
+    Talk talk;
+    talk.Feed(FrameText(kSettings, 0, 0,
+                        BigEndian(kMaxFrameSize, 2) + BigEndian(servers_most, 4) + BigEndian(kInitialWindow, 2) +
+                            BigEndian(4 << 20, 4)) +
+              WindowUpdate(0, 4 << 20));
+    std::string message(1000000, 'm');
+    for (size_t i = 0; i < message.size(); i += 7) message[i] = static_cast<char>(i);
+    talk.sent.clear();
+    talk.call.Send(absl::Cord(message));
+    while (!talk.Take().empty()) continue;
+    EXPECT_EQ(DataIn(talk.sent), Framed(message)) << servers_most;
+    size_t most = 0;
+    for (const Frame& frame : FramesOf(talk.sent)) most = std::max(most, frame.payload.size());
+    return most;
+  };
+  EXPECT_EQ(longest(16384), 16384u);
+  EXPECT_EQ(longest(100000), 100000u);
+  EXPECT_EQ(longest(16777215), 262144u);
+}
+
 TEST(Http2Call, GivesTheServerNewWindowsForWhatItHasTaken) {
   Talk talk;
   int64_t stream = 4 << 20, connection = 8 << 20;  // what the server may send

@@ -13,6 +13,7 @@ inline constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 inline constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kGoAway = 7, kWindowUpdate = 8,
                          kContinuation = 9;
 inline constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
+inline constexpr uint16_t kInitialWindow = 4, kMaxFrameSize = 5;  // of settings
 
 inline std::string BigEndian(uint64_t value, int bytes) {
   std::string out;
