@@ -4,6 +4,9 @@
 
 #include "router/http/request_reader.h"
 
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/buffers_range.hpp>
@@ -50,6 +53,9 @@ struct PaddedBody {
     value_type& body_;
   };
 };
+
+constexpr size_t kLongBytes = 32 << 10;  // from here on the rest of a body is worth a wait of its own
+constexpr size_t kWakeBytes = 256 << 10;
 
 using Parser = http::request_parser<PaddedBody>;
 using Request = http::request<PaddedBody>;
@@ -123,10 +129,45 @@ bool TakesRest(const Parser& parser, const HttpServer::Options& options) {
   return !options.takes_body || options.takes_body(HeadOf(parser.get()));
 }
 
+// The socket wakes its reader when so many bytes are here, or when it has no room for more.
+void WakeAt(ClientStream& stream, size_t bytes) {
+  const int low = static_cast<int>(bytes);
+  setsockopt(stream.socket().native_handle(), SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+}
+
+// The rest of a long body in plain text, whose length is known, goes from the socket to where it stays, without the
+// buffer between. The loop wakes for many bytes at once, and no memory is taken for those that are not here yet.
+asio::awaitable<void> ReadLongBody(ClientConnection& c, std::string& body, size_t rest,
+                                   const HttpServer::Options& options, bool& armed, error_code& error) {
+  bool sleeps = false;
+  while (rest > 0) {
+    const size_t wanted = std::min(rest, kWakeBytes);
+    size_t here = c.stream.socket().available(error);
+    if (here < wanted && !error) {
+      WakeAt(c.stream, wanted);
+      sleeps = true;
+      if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      co_await c.stream.socket().async_wait(asio::socket_base::wait_read,
+                                            asio::redirect_error(asio::use_awaitable, error));
+      if (!error) here = c.stream.socket().available(error);
+    }
+    if (error) break;
+    const size_t before = body.size();
+    body.resize(before + std::clamp<size_t>(here, 1, rest));  // none are here: it is the end
+    const size_t n = c.stream.socket().read_some(asio::buffer(body) + before, error);
+    body.resize(before + n);
+    rest -= n;
+    if (error == asio::error::would_block) error = {};
+    if (error) break;
+  }
+  if (sleeps) WakeAt(c.stream, 1);
+}
+
 // Reads until the request is whole, or its body is not wanted. One that is here already costs no turn of the loop and
-// no timer. `head`: of a request in chunks, whose trailers say nothing of it.
+// no timer. `head`: of a request in chunks, whose trailers say nothing of it. `whole`: nothing of it is left to be
+// read.
 asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, const HttpServer::Options& options,
-                                         std::optional<HttpRequest>& head) {
+                                         std::optional<HttpRequest>& head, bool& whole) {
   error_code error;
   bool armed = false, continued = false, asked = false;
   while (true) {
@@ -137,7 +178,8 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
       if (parser.chunked()) head = HeadOf(parser.get());
       if (!parser.is_done() && c.buffer.size() > 0) continue;
     }
-    if (error || parser.is_done()) break;
+    whole = parser.is_done();
+    if (error || whole) break;
     if (parser.is_header_done() && !std::exchange(asked, true) && !TakesRest(parser, options)) break;
     const bool old = parser.is_header_done() && parser.get().version() < 11;  // would take 100 for the answer
     if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
@@ -145,6 +187,12 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       co_await WriteAll(c.stream, kContinue, error);
       if (error) break;
+    }
+    const uint64_t rest = parser.is_header_done() ? parser.content_length_remaining().value_or(0) : 0;
+    if (rest >= kLongBytes && c.stream.session() == nullptr) {
+      co_await ReadLongBody(c, parser.get().body(), rest, options, armed, error);
+      whole = !error;
+      break;
     }
     const size_t room = std::min(c.buffer.max_size() - c.buffer.size(), kReadBytes);
     if (room == 0) {
@@ -193,14 +241,15 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
   parser.body_limit(options.max_body_bytes);
   std::optional<HttpRefusal> refusal;
   std::optional<HttpRequest> head;
-  if (const error_code error = co_await ParseRequest(c, parser, options, head)) {
+  bool whole = false;
+  if (const error_code error = co_await ParseRequest(c, parser, options, head, whole)) {
     refusal = RefusalOf(c, error, options);
     if (!refusal) co_return IncomingHttp();
   } else {
     refusal = WrongHead(parser.get());
   }
   if (refusal) co_return *std::move(refusal);
-  const bool unread = !parser.is_done();
+  const bool unread = !whole;
   Request request = parser.release();
   ReadHttpRequest out{
       {}, request.keep_alive() && !unread, request.version() >= 11, request.method() == http::verb::head, unread};
