@@ -285,10 +285,19 @@ std::variant<std::string, ApiError> RenderChat(const ModelText& model, const Cha
 
 }  // namespace
 
+bool TakeSeen(const ModelText& model, Prompt& prompt) {
+  const auto* chat = std::get_if<ChatPrompt>(&prompt);
+  if (chat == nullptr || !model.chat_template || model.chat_template->reads_clock()) return false;
+  auto ids = model.seen_chats->Find(*chat);
+  if (ids) prompt = SeenPrompt{*std::move(ids)};
+  return ids.has_value();
+}
+
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
                                                        size_t most_bytes) {
   if (auto e = CheckNeedsNoText(model, prompt)) return *std::move(e);
   if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
+  if (const auto* seen = std::get_if<SeenPrompt>(&prompt)) return TokenizedPrompt{seen->ids};
   if (const auto* text = std::get_if<TextPrompt>(&prompt))
     return Tokenize(model, text->text, text->add_special_tokens, most_bytes);
   const ChatPrompt& chat = std::get<ChatPrompt>(prompt);

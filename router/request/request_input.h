@@ -35,7 +35,11 @@ struct ChatPrompt {
   bool operator==(const ChatPrompt&) const = default;
 };
 using TokensPrompt = std::vector<int32_t>;
-using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt>;
+/// A chat whose ids are known already.
+struct SeenPrompt {
+  PromptIds ids;
+};
+using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt, SeenPrompt>;
 
 struct RequestInput {
   std::string model;
@@ -82,6 +86,9 @@ struct TokenizedPrompt {
 };
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
                                                        size_t most_bytes = kAnyTextBytes);
+
+/// Makes a SeenPrompt of a chat that has come before; costs a look at its text. True: it did.
+bool TakeSeen(const ModelText& model, Prompt& prompt);
 
 /// A request whose fields were checked against the model.
 struct PreparedRequest {

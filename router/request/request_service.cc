@@ -13,6 +13,9 @@ namespace {
 /// A client hears within a second whether its grammar can be followed.
 constexpr Duration kGrammarPatience = std::chrono::milliseconds(800);
 
+/// A text of more bytes is not even compared with those that came before on a loop.
+constexpr size_t kMostLookedAt = 512 << 10;
+
 }  // namespace
 
 void RequestHandle::ClientGone() {
@@ -78,7 +81,9 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
         StrCat("No worker is ready yet: ",
                why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
   }
-  const size_t bytes = TextBytes(input);
+  size_t bytes = TextBytes(input);
+  if (bytes > kShortTextBytes && bytes <= kMostLookedAt && TakeSeen(services_.model, input.prompt))
+    bytes = TextBytes(input);
   const KeyAccount* const owner = input.account;
   TextPool& pool = PoolOf(input);
   input.grammar_by = SteadyClock().Now() + kGrammarPatience;

@@ -89,6 +89,27 @@ TEST(SeenChats, APromptHasTheSameIdsHoweverOftenItComes) {
   EXPECT_EQ(model->seen_chats->counts().found_bytes, static_cast<int64_t>(ChatOf("Hello there").messages_json.size()));
 }
 
+TEST(SeenChats, AChatThatWasSeenIsNoTextThatHasToBeRead) {
+  auto model = ModelText::Load("tests/data/tiny-llama", "", true, 1 << 20);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto ids = [&](const Prompt& prompt) { return std::get<TokenizedPrompt>(TokenizePrompt(*model, prompt)).ids; };
+  Prompt prompt = ChatOf("Hello there");
+  const PromptIds first = ids(prompt);
+  EXPECT_FALSE(TakeSeen(*model, prompt)) << "it came once";
+  EXPECT_TRUE(std::holds_alternative<ChatPrompt>(prompt));
+  ids(prompt);
+  EXPECT_TRUE(TakeSeen(*model, prompt));
+  EXPECT_EQ(TextBytes(prompt), 0u);
+  EXPECT_EQ(ids(prompt), first);
+  EXPECT_FALSE(TakeSeen(*model, prompt)) << "there is nothing left to find";
+  for (Prompt other : {Prompt(ChatOf("Hello")), Prompt(TextPrompt{"Hello there"}), Prompt(TokensPrompt{1, 2})}) {
+    const size_t bytes = TextBytes(other), kind = other.index();
+    EXPECT_FALSE(TakeSeen(*model, other));
+    EXPECT_EQ(TextBytes(other), bytes);
+    EXPECT_EQ(other.index(), kind);
+  }
+}
+
 // Its text is another a minute later.
 TEST(SeenChats, ChatsOfATemplateThatReadsTheClockAreNotKept) {
   auto model = ModelText::Load("tests/data/tiny-llama", "", true, 1 << 20);
@@ -101,6 +122,8 @@ TEST(SeenChats, ChatsOfATemplateThatReadsTheClockAreNotKept) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(std::get<TokenizedPrompt>(TokenizePrompt(*model, ChatOf("Hi"))).ids.empty());
   }
+  Prompt prompt = ChatOf("Hi");
+  EXPECT_FALSE(TakeSeen(*model, prompt));
   EXPECT_EQ(model->seen_chats->counts().kept_bytes, 0u);
 }
 
