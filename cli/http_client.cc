@@ -279,8 +279,9 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
   const size_t end = std::min(rest.find('/'), rest.size());
   std::string authority(rest.substr(0, end));
   if (authority.find('@') != std::string::npos) return bad("a name and a password have no place there (--api-key)");
-  if (authority.empty() || (!bare && authority.front() == ':')) return bad("the host is missing");
-  if (bare && authority.front() == ':') authority.insert(0, "127.0.0.1");
+  const bool no_host = authority.starts_with(':') && !authority.starts_with("::");  // "::1" lacks its brackets
+  if (authority.empty() || (!bare && no_host)) return bad("the host is missing");
+  if (no_host) authority.insert(0, "127.0.0.1");
   const bool no_port = authority.ends_with(']') || authority.find(':') == std::string::npos;
   if (no_port) authority += bare ? ":8000" : out.tls ? ":443" : ":80";
   const absl::StatusOr<net::HostPort> where = net::ParseHostPort(authority);

@@ -1,5 +1,7 @@
 #include "cli/ready_file.h"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -22,6 +24,10 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair
 
 absl::Status CheckReadyFile(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
+  struct stat there{};  // another file takes its place: that of /dev/null, for everybody
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode))
+    return absl::FailedPreconditionError(
+        StrCat("--ready-file: ", path, " is there, and no file that could be replaced"));
   const std::string part = path + ".part";
   if (!std::ofstream(part))
     return absl::FailedPreconditionError(StrCat("--ready-file: cannot write ", path, ": ", ErrnoText()));

@@ -50,6 +50,13 @@ TEST(ParseHttpUrl, RefusesWhatIsNotHttp) {
     EXPECT_FALSE(ParseHttpUrl(bad).ok()) << bad;
 }
 
+TEST(ParseHttpUrl, AnIpv6AddressWithoutBracketsIsToldWhatItLacks) {
+  for (const char* bad : {"http://::1:8000", "::1:8000", "http://fd00::1:80", "https://::1"}) {
+    const auto url = ParseHttpUrl(bad);
+    EXPECT_NE(url.status().message().find("an IPv6 address has brackets"), std::string::npos) << bad << url.status();
+  }
+}
+
 TEST(ParseHttpUrl, APortIsFrom1To65535) {
   for (const char* bad : {"http://localhost:99999", "http://localhost:0", "localhost:-1", "localhost:65536",
                           "[::1]:70000", "http://localhost:8000x/v1", "http://localhost:18446744073709551617"}) {

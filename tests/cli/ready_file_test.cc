@@ -1,6 +1,8 @@
 // The file that says that a process is ready: whole or not there, and never an earlier process's.
 #include "cli/ready_file.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -43,6 +45,17 @@ TEST_F(ReadyFile, AnEarlierLifesFileIsGoneBeforeTheNextOneIsReady) {
   EXPECT_TRUE(std::filesystem::exists(path())) << "a check changes nothing";
   ASSERT_TRUE(PrepareReadyFile(path()).ok());
   EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST_F(ReadyFile, WhatIsNoFileStaysWhereItIs) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  const absl::Status status = PrepareReadyFile(path());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(std::filesystem::is_fifo(path()));
+  std::filesystem::remove(path());
+  std::filesystem::create_symlink("/dev/null", path());
+  EXPECT_FALSE(PrepareReadyFile(path()).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(path()));
 }
 
 TEST_F(ReadyFile, OneThatCannotBeWrittenIsSaidBeforehand) {

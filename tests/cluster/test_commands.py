@@ -13,7 +13,7 @@ SILENT = {"doctor": lambda url: ["doctor", "--url", url], "drain": lambda url: [
           "chat over gRPC": lambda url: ["chat", "-m", "hello", "--grpc", url.removeprefix("http://")]}
 NO_ADDRESS = {"http://localhost:99999": "no port from 1 to 65535", "http://localhost:0": "no port from 1 to 65535", "localhost:-1": "no port from 1 to 65535",
               "http://localhost:x": "no port from 1 to 65535", "http://:8000": "the host is missing", "http://": "the host is missing",
-              "ftp://localhost:1": "neither http nor https", "http://fd00::1:8000": "an IPv6 address has brackets"}
+              "ftp://localhost:1": "neither http nor https", "http://::1:8000": "an IPv6 address has brackets"}
 TAKES_URL = {"doctor": ["doctor", "--url"], "drain": ["drain", "w", "--url"], "flip": ["flip", "w", "decode", "--url"], "top": ["top", "--url"],
              "chat": ["chat", "-m", "x", "--url"], "plan": ["plan", str(TINY), "--from-metrics"], "bench": ["bench", "--model", "m", "--base-url"],
              "bench --admin-url": ["bench", "--model", "m", "--num-prompts", "1", "--kill", "decode@1s", "--admin-url"]}
