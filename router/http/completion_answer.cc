@@ -300,7 +300,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   choice.ended = true;
   choice.part.finish = finish;
   ToolCallReader::Piece piece;
-  if (choice.reader) piece = choice.reader->Finish(EndedByModel(finish));
+  if (choice.reader) piece = choice.reader->Finish(EndedByModel(finish) || IsCloseOfCalls(finish.stop_string));
   if (request_.api == Api::kResponses)
     choice.text_positions.End({!piece.text.empty(), !piece.calls.empty()}, choice.part.logprobs);
   TakeCalls(choice.part, std::move(piece));
@@ -308,6 +308,12 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   Flush(choice, true);
   WriteHeldFinish(false);
   held_finish_.emplace(choice.part.index, finish);
+}
+
+// Some clients stop at the mark that ends a call: the call is whole.
+bool CompletionAnswer::IsCloseOfCalls(const std::optional<std::string>& stop) const {
+  const CallForm* const form = request_.must_call ? nullptr : Form();
+  return stop && form != nullptr && !form->close.empty() && *stop == form->close;
 }
 
 // Timings ride on the usage chunk if there is one, else on the answer's last finish chunk.

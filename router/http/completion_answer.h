@@ -56,6 +56,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   /// How this model writes calls by itself; null: nobody knows.
   const CallForm* Form() const;
   std::unique_ptr<ToolCallReader> MakeReader() const;
+  /// Whether the stop string that ended a choice is the mark behind the model's own calls.
+  bool IsCloseOfCalls(const std::optional<std::string>& stop) const;
   /// Arguments of calls by the model's own choice fit the schemas of strict functions. An error: they cannot.
   std::optional<ApiError> HoldStrictCalls();
   /// Of an answer whose text alone has logprobs: text, calls and logprobs of the delta. `thoughts`: tokens of all.

@@ -254,6 +254,14 @@ class Responses(Apis, unittest.TestCase):
         self.assertEqual(reply.status, status, reply.body)
         return reply.json()
 
+    def test_a_call_that_a_stop_at_its_closing_mark_ends_is_whole(self):
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]
+        call = r'<tool_call>\{"name": "get_weather", "arguments": \{"city": "Rome"\}\}</tool_call>'
+        for stop, calls in (("</tool_call>", 1), ("}}", 0)):
+            choice = self.chat(GREETING, tools=tools, guided_regex=call, temperature=0, max_tokens=300, stop=[stop])["choices"][0]
+            self.assertEqual((len(choice["message"].get("tool_calls", [])), choice["stop_reason"]), (calls, stop))
+            self.assertEqual((choice["message"]["content"] or "").startswith("<tool_call>"), calls == 0)
+
     def test_what_was_asked_is_listed(self):
         text = self.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2}).json()["id"]
         (item,) = self.get(f"/v1/responses/{text}/input_items")["data"]
