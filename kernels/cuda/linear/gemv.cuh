@@ -110,14 +110,16 @@ struct GemvSource {
   px::U128 words[QuantWords(kWeight)];
   QuantMeta meta[2];  ///< of the step's halves
   PX_DEVICE void Load(const GemvTile<kWeight>& tile, bool narrow_groups) {
-    const int lane = px::Lane(), odd = lane / 4 % 2;
+    const int lane = px::Lane();
+    const bool odd = lane / 4 % 2 != 0;
+    const auto load = [&](int half) {
+      const px::U128 pair = px::LoadShared(&tile.meta[half][lane]);
+      return QuantMeta{odd ? pair.w[2] : pair.w[0], odd ? pair.w[3] : pair.w[1]};
+    };
     PX_UNROLL
     for (int i = 0; i < QuantWords(kWeight); ++i) words[i] = px::LoadShared(&tile.words[i][lane]);
-    PX_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const px::U128& pair = tile.meta[narrow_groups ? half : 0][lane];
-      meta[half] = px::LoadShared(reinterpret_cast<const QuantMeta*>(&pair) + odd);
-    }
+    meta[0] = load(0);
+    meta[1] = narrow_groups ? load(1) : meta[0];
   }
   /// A fragment of k16 number kk. The layout is that of B: two tiles of 8 columns. As A they are rows 0 … 7 and 8 … 15.
   PX_DEVICE void Fragment(uint32_t (&a)[4], int kk) const {
