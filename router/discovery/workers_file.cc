@@ -24,18 +24,18 @@ namespace {
 constexpr Duration kLookEvery = std::chrono::milliseconds(250);
 constexpr size_t kMostFileBytes = 4 << 20;
 
-struct Read {
+struct FileText {
   std::string text;
   bool renamed = false;  ///< bytes are older than the last change: of its name, or of its rights
 };
 
-absl::StatusOr<Read> ReadNow(const std::string& file) {
+absl::StatusOr<FileText> ReadNow(const std::string& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::NotFoundError(StrCat("cannot be opened: ", ErrnoText()));
   const auto closes = absl::MakeCleanup([fd] { close(fd); });
   struct stat facts{};
   if (fstat(fd, &facts) == 0 && !S_ISREG(facts.st_mode)) return absl::UnavailableError("is no file");
-  Read out;
+  FileText out;
   out.text.resize(kMostFileBytes + 1);
   size_t bytes = 0;
   for (ssize_t got = 1; got > 0 && bytes < out.text.size(); bytes += static_cast<size_t>(got)) {
@@ -120,7 +120,7 @@ void WorkersFile::Run() {
 }
 
 void WorkersFile::Look() {
-  absl::StatusOr<Read> now = ReadNow(file_);
+  absl::StatusOr<FileText> now = ReadNow(file_);
   if (!now.ok()) {
     whole_.Gone();
     taken_.reset();  // when it comes back, it is told again
