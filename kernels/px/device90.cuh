@@ -141,14 +141,7 @@ PX_DEVICE void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool acc
 #define PX_ROW(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define PX_ROWS8 PX_ROW(0), PX_ROW(1), PX_ROW(2), PX_ROW(3), PX_ROW(4), PX_ROW(5), PX_ROW(6), PX_ROW(7)
 PX_DEVICE void WgmmaM64N64K16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-      "%32, %33, p, 1, 1, 0, 0;\n}"
-      : PX_ROWS8
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+  WgmmaM64N64K16(reinterpret_cast<float (&)[32]>(d), a, b, accumulate);
 }
 PX_DEVICE void WgmmaAddRows(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(

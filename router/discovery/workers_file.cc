@@ -88,7 +88,7 @@ absl::StatusOr<WorkersInFile> ParseWorkersFile(std::string_view text, const std:
       out.left_out = StrCat(file, ":", number, ": ", endpoint->address, " is there already, in line ",
                             found->second.second, "; it is taken once");
   }
-  if (again > 1) out.left_out += StrCat(", as are ", again - 1, " more lines");
+  if (again > 1) out.left_out += StrCat("; more such lines: ", again - 1);
   if (!something)
     return absl::InvalidArgumentError(StrCat(file, ":1: is empty; a comment says that no worker is meant"));
   return out;

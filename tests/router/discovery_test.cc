@@ -65,7 +65,7 @@ TEST(WorkersFile, AWorkerThatIsThereTwiceIsTakenOnceAndBothLinesAreNamed) {
   const auto drains = ParseWorkersFile("a:1\nb:2\na:1 draining\na:1\n", "/etc/w");
   ASSERT_TRUE(drains.ok()) << drains.status();
   EXPECT_THAT(drains->workers, ElementsAre(Endpoint{"a:1", true, true}, Up("b:2"))) << "one of its lines says so";
-  EXPECT_THAT(drains->left_out, HasSubstr(", as are 1 more lines"));
+  EXPECT_THAT(drains->left_out, HasSubstr("; more such lines: 1"));
 }
 
 constexpr Duration kQuarter = std::chrono::milliseconds(250);

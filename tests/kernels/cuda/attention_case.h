@@ -298,6 +298,20 @@ class AttentionCase {
   std::unique_ptr<Array<float>> partial_o_, partial_ml_;
 };
 
+/// Every form of prefill under every policy. check(name) looks at the answer of each.
+template <bool kFixed, typename Case, typename Check>
+void PrefillUnderEveryPolicy(Case& c, Check&& check) {
+  for (const auto form : c.PrefillForms())
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          c.Poison();
+          c.template Prefill<kFixed>(stream, form);
+        },
+        [&](const std::string& policy) {
+          check((form == Case::Form::kWgmma ? "prefill by wgmma, " : "prefill, ") + policy);
+        });
+}
+
 /// Of bf16 outputs; p is rounded to bf16 before p · v.
 constexpr Tolerance kAttentionTolerance = kernel_test::ToleranceOf(DType::kBF16).attention;
 

@@ -103,17 +103,10 @@ void CheckWounds(Draw& draw) {
         decoded = Copy(c.out);
       });
   if (c.shape.tree) return;
-  for (const auto form : c.PrefillForms())
-    UnderEveryPolicy(
-        [&](gpu::Stream& s) {
-          c.Poison();
-          c.template Prefill<true>(s, form);
-        },
-        [&](const std::string& policy) {
-          const std::string name = (form == decltype(form){} ? "prefill, " : "prefill by wgmma, ") + policy;
-          ExpectWoundsOnlyWhereSeen(c, wounds, healthy, name);
-          EXPECT_EQ(std::memcmp(decoded.data(), c.out.data(), decoded.size() * 2), 0) << "not decode's bits, " << name;
-        });
+  PrefillUnderEveryPolicy<true>(c, [&](const std::string& name) {
+    ExpectWoundsOnlyWhereSeen(c, wounds, healthy, name);
+    EXPECT_EQ(std::memcmp(decoded.data(), c.out.data(), decoded.size() * 2), 0) << "not decode's bits, " << name;
+  });
 }
 
 TEST(CudaAttentionAnyShape, InfinitiesAndNansReachOnlyRowsThatSeeThem) {

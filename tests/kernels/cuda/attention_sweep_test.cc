@@ -73,19 +73,12 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
       const int tiles = draw.Size(6), blocks = draw.Chance(3) ? draw.Int(30, 90) : draw.Int(1, 9);
       std::vector<px::bf16> bits;
       std::vector<float> lse_bits;
-      for (const auto form : c.PrefillForms())
-        UnderEveryPolicy(
-            [&](gpu::Stream& stream) {
-              c.Poison();
-              c.template Prefill<true>(stream, form);
-            },
-            [&](const std::string& policy) {
-              const std::string name = (form == decltype(form){} ? "prefill " : "prefill by wgmma ") + policy;
-              ExpectRight(c, want, want_lse, name);
-              if (bits.empty()) bits = Copy(c.out), lse_bits = Copy(c.lse);
-              EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not mma.sync's bits, " << name;
-              EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << name;
-            });
+      PrefillUnderEveryPolicy<true>(c, [&](const std::string& name) {
+        ExpectRight(c, want, want_lse, name);
+        if (bits.empty()) bits = Copy(c.out), lse_bits = Copy(c.lse);
+        EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not mma.sync's bits, " << name;
+        EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << name;
+      });
       UnderEveryPolicy(
           [&](gpu::Stream& stream) {
             c.Poison();
@@ -109,18 +102,13 @@ TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
       std::vector<double> want, want_lse;
       c.Reference(want, want_lse);
       const int tiles = draw.Size(20), blocks = draw.Int(1, 9);
-      for (int form = -1; form < static_cast<int>(c.PrefillForms().size()); ++form)
-        UnderEveryPolicy(
-            [&](gpu::Stream& stream) {
-              c.Poison();
-              if (form >= 0)
-                c.template Prefill<false>(stream, c.PrefillForms()[form]);
-              else
-                c.template Decode<false>(stream, tiles, blocks);
-            },
-            [&](const std::string& policy) {
-              ExpectRight(c, want, want_lse, (form < 0 ? "decode " : "prefill " + std::to_string(form) + " ") + policy);
-            });
+      PrefillUnderEveryPolicy<false>(c, [&](const std::string& name) { ExpectRight(c, want, want_lse, name); });
+      UnderEveryPolicy(
+          [&](gpu::Stream& stream) {
+            c.Poison();
+            c.template Decode<false>(stream, tiles, blocks);
+          },
+          [&](const std::string& policy) { ExpectRight(c, want, want_lse, "decode " + policy); });
     });
   });
 }

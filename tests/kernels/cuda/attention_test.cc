@@ -13,16 +13,8 @@ void CheckPrefill(const AttentionShape& shape, unsigned seed) {
   AttentionCase<Kv, kDim> c(shape, seed);
   std::vector<double> want, want_lse;
   c.Reference(want, want_lse);
-  for (const auto form : c.PrefillForms())
-    UnderEveryPolicy(
-        [&](gpu::Stream& stream) {
-          c.Poison();
-          c.template Prefill<kFixed>(stream, form);
-        },
-        [&](const std::string& policy) {
-          ExpectRight(c, want, want_lse,
-                      policy + (kFixed ? " fixed tiles" : " fast") + (form == decltype(form){} ? "" : " wgmma"));
-        });
+  PrefillUnderEveryPolicy<kFixed>(
+      c, [&](const std::string& name) { ExpectRight(c, want, want_lse, name + (kFixed ? " fixed tiles" : " fast")); });
 }
 template <typename Kv, int kDim, bool kFixed>
 void CheckDecode(const AttentionShape& shape, unsigned seed, int tiles_per_item = 1) {
@@ -149,15 +141,7 @@ void CheckSameBits(const AttentionShape& prefill_shape, unsigned seed) {
     EXPECT_EQ(std::memcmp(out.data(), c.out.data(), out.size() * 2), 0) << "head_dim " << kDim << " " << name;
     EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << "head_dim " << kDim << " " << name;
   };
-  for (const auto form : c.PrefillForms())
-    UnderEveryPolicy(
-        [&](gpu::Stream& stream) {
-          c.Poison();
-          c.template Prefill<true>(stream, form);
-        },
-        [&](const std::string& policy) {
-          expect_same((form == decltype(form){} ? "prefill " : "prefill by wgmma ") + policy);
-        });
+  PrefillUnderEveryPolicy<true>(c, expect_same);
   for (int tiles_per_item : {1, 3})
     UnderEveryPolicy(
         [&](gpu::Stream& stream) {
