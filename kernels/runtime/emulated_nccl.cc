@@ -102,7 +102,7 @@ class Exchange {
       const bool left_alone = WaitsForTheGone();  // what they had sent is still there
       while (!hangs_ && Move()) {
       }
-      if (nccl_faults.failure.Hits(comm_->rank, number_)) comm_->Break(kNcclInternalError);
+      if (fails_) comm_->Break(kNcclInternalError);
       if (left_alone && comm_->hears_of_others && WaitsForTheGone()) comm_->Break(kNcclRemoteError);
       if (Random(8) == 0) Soil();
       if (!Over() && (hangs_ || !Complete())) return false;
@@ -134,6 +134,7 @@ class Exchange {
   void Begin() {
     begun_ = true;
     hangs_ = nccl_faults.hang.Hits(comm_->rank, number_);
+    fails_ = nccl_faults.failure.Hits(comm_->rank, number_);
     nccl_faults.hanging += hangs_ ? 1 : 0;
     pauses_ = Random(8) == 0 ? static_cast<int>(Random(4)) : 0;
     late_ = Random(4) == 0 ? static_cast<int>(Random(4)) : 0;
@@ -175,7 +176,7 @@ class Exchange {
     Ring& ring = comm_->shared->rings[comm_->rank][out.peer];
     const uint64_t written = ring.written.load(std::memory_order_relaxed), room = kRingBytes - (written - ring.read);
     out.header = out.bytes;
-    const uint64_t n = Some(out, room);
+    const uint64_t n = fails_ && out.moved >= sizeof(out.header) ? 0 : Some(out, room);  // none gets all of it
     const uint64_t at = written % kRingBytes, straight = std::min(n, kRingBytes - at);
     const char* from = At(out, out.data);
     std::memcpy(ring.bytes + at, from, straight);
@@ -215,7 +216,7 @@ class Exchange {
   const int64_t number_;
   std::vector<Transfer> outs_, ins_;
   std::mt19937_64 random_;
-  bool begun_ = false, hangs_ = false;
+  bool begun_ = false, hangs_ = false, fails_ = false;
   int pauses_ = 0, late_ = 0;
 };
 

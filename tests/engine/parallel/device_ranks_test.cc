@@ -359,7 +359,8 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
                 char* all = static_cast<char*>(buffer->data());
                 for (int call = 0; call < 2; ++call) {
                   const absl::Status status = group.AllGather(all + rank * 64, 64, all);
-                  EXPECT_TRUE(status.ok() || rank == 0) << status;
+                  if (rank == 1 && !status.ok())  // it may fail while its caller still asks how it is
+                    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of 2, NCCL: internal error"));
                 }
                 ops.Sync();
                 EXPECT_FALSE(group.health().ok());
@@ -392,7 +393,7 @@ TEST(GpuRanks, AGroupIsBrokenWhileARecordedStepHasIt) {
   ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
   while (ranks.ops().device_work().replays == 0) ASSERT_TRUE(h.Step());
   ranks.Abort(absl::UnavailableError("rank 1 does not answer"));
-  while (gpu::AbortingInEmulatedNccl() < 2) std::this_thread::yield();
+  while (gpu::AbortingInEmulatedNccl() == 0) std::this_thread::yield();
   h.RunAll();
   EXPECT_TRUE(absl::IsUnavailable(h.answers[{1, 0}].error)) << h.answers[{1, 0}].error;
 }
@@ -428,8 +429,7 @@ TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
   options.layout = ranks.layout();
   SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
-  ASSERT_TRUE(h.Step());
-  gpu::HangInEmulatedNccl(1, 20);
+  gpu::HangInEmulatedNccl(1, 20);  // some steps on
   bool hung = false;
   std::jthread watch([&](const std::stop_token& stop) {
     while (!hung && !stop.stop_requested()) {
