@@ -359,9 +359,8 @@ TEST(GpuRanks, ARankWhoseNcclFailsSaysSoAndAnAbortEndsTheOthers) {
                 char* all = static_cast<char*>(buffer->data());
                 for (int call = 0; call < 2; ++call) {
                   const absl::Status status = group.AllGather(all + rank * 64, 64, all);
-                  if (rank == 1 && !status.ok()) {  // it may fail while its caller still asks how it is
-                    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 of 2, NCCL: internal error"));
-                  }
+                  // It may fail while its caller still asks how it is.
+                  EXPECT_TRUE(status.ok() || rank == 0 || !group.health().ok()) << status;
                 }
                 ops.Sync();
                 EXPECT_FALSE(group.health().ok());
