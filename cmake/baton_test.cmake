@@ -43,6 +43,9 @@ function(baton_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
+  # testing::TempDir(): nobody else's, neither another checkout's nor another user's who ran the tests here before.
+  set(scratch ${CMAKE_CURRENT_BINARY_DIR}/${name}.tmp)
+  file(MAKE_DIRECTORY ${scratch})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} ENVIRONMENT "TEST_TMPDIR=${scratch}/")
 endfunction()

@@ -215,8 +215,11 @@ TEST_P(EngineThreads, ADeadlinePassesWithoutAnyTask) {
   Running run;
   Request r = Endless(1, 20, 100);
   r.credit = 20;  // stalls: nothing happens until the deadline
-  r.deadline = SteadyClock().Now() + std::chrono::milliseconds(30);
-  ASSERT_TRUE(run.Add(r).ok());
+  const auto add = [&r](Scheduler& s, TimePoint now) {
+    r.deadline = now + std::chrono::milliseconds(30);
+    return s.AddRequest(r, now);
+  };
+  ASSERT_TRUE(run.Ask<absl::Status>(add).ok());
   const Answer a = run.Ended(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(a.error)) << a.error;
   EXPECT_GE(SteadyClock().Now(), r.deadline);
