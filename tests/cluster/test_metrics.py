@@ -62,8 +62,13 @@ class Metrics(unittest.TestCase):
         with Cluster(args=["--prefill", 2, "--decode", 2]) as c:
             c.wait_until(lambda: reached() == 4, "each prefill worker has measured its way to each decode worker", 10)
             for role in ("decode", "prefill"):
-                os.kill(c.workers(role)[0], signal.SIGKILL)
-                c.wait_until(lambda: reached() == 2, f"two of four pairs are left without a {role} worker", 10)
+                victim = c.workers(role)[0]
+                c.process.send_signal(signal.SIGSTOP)  # so that nobody starts it again before it was missed
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                    c.wait_until(lambda: reached() == 2, f"two of four pairs are left without a {role} worker", 10)
+                finally:
+                    c.process.send_signal(signal.SIGCONT)
                 c.wait_until(lambda: reached() == 4, f"the {role} worker that was started again meets the others", 20)
 
     def test_queues_show_who_waits_where(self):

@@ -115,16 +115,13 @@ class OneFault(unittest.TestCase):
         """As for an upgrade: each in turn takes nothing new until what ran there has ended, and comes back."""
         told = []
 
-        def each_in_turn(c):
-            with HeldStream(c) as stream:
-                c.wait_until(lambda: any(w["requests"] for w in workers(c) if w["role"] == "decode"), "requests")
-                busy = max((w for w in workers(c) if w["role"] == "decode"), key=lambda w: w["requests"])["name"]
-                drain = subprocess.Popen([BATON, "drain", busy, "--url", c.admin], stdout=subprocess.PIPE, text=True)
-                told.append(drain.stdout.readline())
-                self.assertEqual(len(texts(stream.rest())), 4)
-                told.append(drain.communicate(timeout=120)[0])
-                self.assertEqual(drain.returncode, 0)
-                self.drain(c, busy, "--undo")
+        def each_in_turn(c, stream, busy):
+            drain = subprocess.Popen([BATON, "drain", busy, "--url", c.admin], stdout=subprocess.PIPE, text=True)
+            told.append(drain.stdout.readline())
+            self.assertEqual(len(texts(stream.rest())), 4)
+            told.append(drain.communicate(timeout=120)[0])
+            self.assertEqual(drain.returncode, 0)
+            self.drain(c, busy, "--undo")
             for name in ("decode-1" if busy == "decode-0" else "decode-0", "prefill-0", "prefill-1"):
                 told.append(self.drain(c, name, "--timeout-ms", "60000"))
                 self.drain(c, name, "--undo")
@@ -134,7 +131,10 @@ class OneFault(unittest.TestCase):
                 return json.load(reply)["workers"]
 
         with Cluster(args=TWO_OF_EACH) as c:
-            got = self.run_while(c, self.long, lambda: each_in_turn(c), 0.1)
+            c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "all take requests: no canary runs")
+            with HeldStream(c) as stream:  # goes on until it is read: one that decodes has a request when it is told to drain
+                (busy,) = [w["name"] for w in workers(c) if w["role"] == "decode" and w["requests"]]
+                got = self.run_while(c, self.long, lambda: each_in_turn(c, stream, busy), 0.1)
             self.expect_all(self.long, got, "drained")
             self.assertEqual(c.metric("baton_retries_total"), 0, "nobody computes again")
         self.assertRegex(told[0], r"^decode-\d: draining, [1-9]\d* requests\n$")

@@ -199,7 +199,7 @@ class SchemaFaults(unittest.TestCase):
             for field, text in (("guided_json", json.dumps(nested)), ("guided_grammar", rules)):
                 path, body = CHAT
                 with self.subTest(field=field):
-                    reply = cluster.post(path, {"model": MODEL, **body, field: text, "max_tokens": 2})
+                    reply = answered(cluster, path, {"model": MODEL, **body, field: text, "max_tokens": 2})
                     self.assertEqual(reply.status, 200, reply.body)
         finally:
             cluster.__exit__(None, None, None)

@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import urllib.request
 import alerts
 import chart
 from where import BATON, ROOT, missing, needs_tool, run, tool
-from harness import Cluster, events
+from harness import Cluster, events, free_port
 
 sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
 import boards  # noqa: E402
@@ -103,12 +102,6 @@ class Rules(unittest.TestCase):
             file.write(alerts.unit_tests(RULES))
             file.flush()
             run([tool("promtool"), "test", "rules", file.name])
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @contextlib.contextmanager
