@@ -25,6 +25,7 @@
 #include "common/tls/certs.h"
 #include "common/tls/identity.h"
 #include "common/tls/peer_tls.h"
+#include "common/whole_file.h"
 #include "kvtransfer/transports/transports.h"
 
 using namespace baton;
@@ -54,9 +55,10 @@ trust::PeerTrust InTls() {
     const int64_t now = tls::WallSeconds(), day = 24 * 3600, until = now + 30 * day;  // later than is warned of
     const tls::CertAndKey authority = tls::MakeAuthority({"bench", {}, now - day, until});
     const auto peer = tls::MakeCertificate(authority, {"bench", {"baton-worker"}, now - day, until});
-    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/peer.crt"), peer->CertificatePem(), 0600).ok());
-    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/peer.key"), peer->KeyPem(), 0600).ok());
-    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/ca.crt"), authority.CertificatePem(), 0600).ok());
+    BATON_CHECK(WriteWhole({{StrCat(dir, "/peer.crt"), peer->CertificatePem(), 0600},
+                            {StrCat(dir, "/peer.key"), peer->KeyPem(), 0600},
+                            {StrCat(dir, "/ca.crt"), authority.CertificatePem(), 0600}})
+                    .ok());
     setenv(kVariable, dir, 1);  // NOLINT(concurrency-mt-unsafe): one thread
   }
   const std::string dir = getenv(kVariable);

@@ -44,6 +44,26 @@ struct BenchFlags {
   FlagSet set;
 };
 
+/// What could not be written. That takes nothing away from what is measured and written afterwards.
+class Unwritten {
+ public:
+  void Note(std::string_view flag, const absl::Status& status) {
+    if (status.ok()) return;
+    const std::string text = StrCat(flag, ": ", View(status.message()));
+    if (count_++ == 0) first_ = absl::Status(status.code(), text);
+    std::fprintf(stderr, "baton: %s\n", text.c_str());  // hours may pass until the end
+  }
+  absl::Status status() const {
+    if (count_ < 2) return first_;
+    return absl::Status(first_.code(),
+                        StrCat(count_, " files could not be written, the first: ", View(first_.message())));
+  }
+
+ private:
+  int count_ = 0;
+  absl::Status first_;
+};
+
 /// What one command measures, and how it shows it.
 struct Bench {
   const BenchOptions& options;
@@ -126,22 +146,22 @@ void WarmUp(const BenchTarget& target, const std::vector<load::Prompt>& prompts,
 load::Report ReportOf(const Bench& bench, const Measured& one) { return {bench.options, bench.percentiles, one}; }
 
 // One file a run; with a name of their own, several runs are lines of one file.
-absl::Status Save(const Bench& bench, const Measured& one, bool first) {
+void Save(const Bench& bench, const Measured& one, bool first, Unwritten& unwritten) {
   const BenchOptions& o = bench.options;
-  if (!o.save_result && !o.save_detailed && !o.append_result) return absl::OkStatus();
+  if (!o.save_result && !o.save_detailed && !o.append_result) return;
   const load::Report report = ReportOf(bench, one);
   const std::string name = o.result_filename.empty() ? load::ResultFileName(report) : o.result_filename;
   const std::string path = o.result_dir.empty() ? name : StrCat(o.result_dir, "/", name);
   const bool append = o.append_result || (!first && !o.result_filename.empty());
-  BATON_RETURN_IF_ERROR(load::WriteResult(report, path, append));
-  std::printf("Result: %s\n", path.c_str());
-  return absl::OkStatus();
+  const absl::Status written = load::WriteResult(report, path, append);
+  unwritten.Note("the result", written);
+  if (written.ok()) std::printf("Result: %s\n", path.c_str());
 }
 
 absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& target, const LoadPoint& point,
-                                    const std::vector<load::Prompt>& prompts, int round) {
+                                    const std::vector<load::Prompt>& prompts, int round, Commands& commands) {
   const BenchOptions& o = bench.options;
-  BATON_ASSIGN_OR_RETURN(std::vector<load::Fault> faults, FindFaults(o, target.url));
+  BATON_ASSIGN_OR_RETURN(std::vector<load::Fault> faults, FindFaults(o, target.url, commands));
   const SteadyClock clock;
   const load::Run run{target.asker,
                       prompts,
@@ -156,12 +176,22 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
   out.summary = load::Summarize(out.run, bench.goal);
   out.dips = load::FindDips(out.run.outcomes, out.run.duration, out.run.faults);
   if (o.verify == "identical") out.verified = load::VerifyIdentical(run, out.run.outcomes, clock);
-  ReapCommands();
+  commands.Reap();
   return out;
 }
 
-// Every load on every server, in turns: what the machine does meanwhile hits them alike.
-absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
+void Show(const Bench& bench, const Measured& one) {
+  const BenchOptions& o = bench.options;
+  if (!one.target.empty() || bench.points.size() > 1 || o.num_runs > 1)
+    std::printf("%s%s%s, run %d of %d\n", one.target.c_str(), one.target.empty() ? "" : ": ",
+                PointName(one.point).c_str(), one.round + 1, o.num_runs);
+  std::fputs(load::ReportText(ReportOf(bench, one)).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// Every load on every server, in turns: what the machine does meanwhile hits them alike. Not OK: `out` has what was
+// measured until then.
+absl::Status MeasureAll(const Bench& bench, std::vector<Measured>& out, Unwritten& unwritten) {
   const BenchOptions& o = bench.options;
   BenchOptions drawn = o;  // a broken file is said before a server is looked for
   std::string note;
@@ -173,7 +203,7 @@ absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
     WarmUp(target, prompts, bench);
   }
   BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));
-  std::vector<Measured> out;
+  Commands commands;
   for (int round = 0; round < o.num_runs; ++round) {
     for (const LoadPoint& point : bench.points) {
       if (!out.empty()) {
@@ -182,24 +212,31 @@ absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
       }
       for (size_t i = 0; i < targets.size(); ++i) {
         const BenchTarget& target = targets[(i + static_cast<size_t>(round)) % targets.size()];
-        BATON_ASSIGN_OR_RETURN(Measured one, MeasureOne(bench, target, point, prompts, round));
-        if (!one.target.empty() || bench.points.size() > 1 || o.num_runs > 1)
-          std::printf("%s%s%s, run %d of %d\n", one.target.c_str(), one.target.empty() ? "" : ": ",
-                      PointName(point).c_str(), round + 1, o.num_runs);
-        std::fputs(load::ReportText(ReportOf(bench, one)).c_str(), stdout);
-        std::fflush(stdout);
-        BATON_RETURN_IF_ERROR(Save(bench, one, out.empty()));
+        BATON_ASSIGN_OR_RETURN(Measured one, MeasureOne(bench, target, point, prompts, round, commands));
+        Show(bench, one);
+        Save(bench, one, out.empty(), unwritten);
         out.push_back(std::move(one));
       }
     }
   }
-  return out;
+  return absl::OkStatus();
+}
+
+absl::Status MergeAll(const Bench& bench, std::vector<Measured>& out, Unwritten& unwritten) {
+  std::string note;
+  BATON_ASSIGN_OR_RETURN(Measured merged, load::Merge(bench.options.merge, bench.goal, &note));
+  if (!note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
+  Show(bench, merged);
+  Save(bench, merged, true, unwritten);
+  out.push_back(std::move(merged));
+  return absl::OkStatus();
 }
 
 // Not OK: what the exit code tells.
 absl::Status Judge(const std::vector<Measured>& all) {
   for (const Measured& one : all) {
-    const std::string where = all.size() == 1 ? "" : StrCat(one.target, " ", PointName(one.point), ": ");
+    const std::string where =
+        all.size() == 1 ? "" : StrCat(one.target, one.target.empty() ? "" : " ", PointName(one.point), ": ");
     if (one.summary.completed == 0)
       return absl::UnavailableError(
           StrCat(where, "none of ", one.summary.offered, " requests was answered: ", one.run.outcomes.front().error));
@@ -223,21 +260,27 @@ absl::Status CheckFolderOf(const std::string& flag, const std::string& path) {
   return absl::InvalidArgumentError(StrCat(flag, " ", path, ": ", folder, ": ", ErrnoText()));
 }
 
-// What would be found out when all is measured and nowhere to be kept. --result-dir is made, as others do.
+absl::Status CheckFile(const std::string& flag, const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none))
+    return absl::InvalidArgumentError(StrCat(flag, " ", path, ": it is a folder, no file"));
+  return CheckFolderOf(flag, path);
+}
+
+// What would be found out when all is measured and nowhere to be kept. Folders of files are made, as others do.
 absl::Status CheckFolders(const Bench& bench) {
   const BenchOptions& o = bench.options;
   if (o.save_result || o.save_detailed || o.append_result) {
-    std::error_code failed;
-    if (!o.result_dir.empty()) std::filesystem::create_directories(o.result_dir, failed);
-    if (failed) return absl::InvalidArgumentError(StrCat("--result-dir ", o.result_dir, ": ", failed.message()));
-    const std::string name = o.result_filename.empty() ? "x" : o.result_filename;
-    BATON_RETURN_IF_ERROR(
-        CheckFolderOf("--result-filename", o.result_dir.empty() ? name : StrCat(o.result_dir, "/", name)));
+    if (!o.result_dir.empty()) BATON_RETURN_IF_ERROR(load::MakeFolder(o.result_dir));
+    const std::string path = o.result_dir.empty() ? o.result_filename : StrCat(o.result_dir, "/", o.result_filename);
+    BATON_RETURN_IF_ERROR(o.result_filename.empty() ? CheckFolderOf("--result-dir", path)
+                                                    : CheckFile("--result-filename", path));
   }
-  if (!o.html.empty()) BATON_RETURN_IF_ERROR(CheckFolderOf("--html", o.html));
+  if (!o.html.empty()) BATON_RETURN_IF_ERROR(CheckFile("--html", o.html));
   for (const load::SaveWish& wish : bench.save_as) {
-    const bool folder = wish.format == "inference-perf";  // which is made
-    if (!folder) BATON_RETURN_IF_ERROR(CheckFolderOf(StrCat("--save-as ", wish.format), wish.path));
+    const bool folder = wish.format == "inference-perf";
+    BATON_RETURN_IF_ERROR(folder ? load::MakeFolder(wish.path)
+                                 : CheckFile(StrCat("--save-as ", wish.format), wish.path));
   }
   return absl::OkStatus();
 }
@@ -246,23 +289,22 @@ absl::Status Run(const Bench& bench) {
   const BenchOptions& o = bench.options;
   BATON_RETURN_IF_ERROR(CheckFolders(bench));
   std::vector<Measured> all;
-  if (o.merge.empty()) {
-    BATON_ASSIGN_OR_RETURN(all, MeasureAll(bench));
-  } else {
-    BATON_ASSIGN_OR_RETURN(Measured merged, load::Merge(o.merge, bench.goal));
-    std::fputs(load::ReportText(ReportOf(bench, merged)).c_str(), stdout);
-    BATON_RETURN_IF_ERROR(Save(bench, merged, true));
-    all.push_back(std::move(merged));
-  }
+  Unwritten unwritten;
+  const absl::Status measured = o.merge.empty() ? MeasureAll(bench, all, unwritten) : MergeAll(bench, all, unwritten);
+  if (all.empty()) return measured;
   if (all.size() > 1) std::fputs(("\n" + load::TableText(load::TableOf(all), load::BesideFirst(all))).c_str(), stdout);
   for (const load::SaveWish& wish : bench.save_as) {
-    BATON_RETURN_IF_ERROR(load::SaveAs(wish, all, o));
-    std::printf("As %s: %s\n", wish.format.c_str(), wish.path.c_str());
+    const absl::Status written = load::SaveAs(wish, all, o);
+    unwritten.Note(StrCat("--save-as ", wish.format), written);
+    if (written.ok()) std::printf("As %s: %s\n", wish.format.c_str(), wish.path.c_str());
   }
   if (!o.html.empty()) {
-    BATON_RETURN_IF_ERROR(load::WriteHtml(all, o, o.html));
-    std::printf("Page: %s\n", o.html.c_str());
+    const absl::Status written = load::WriteHtml(all, o, o.html);
+    unwritten.Note("--html", written);
+    if (written.ok()) std::printf("Page: %s\n", o.html.c_str());
   }
+  BATON_RETURN_IF_ERROR(measured);
+  BATON_RETURN_IF_ERROR(unwritten.status());
   return Judge(all);
 }
 

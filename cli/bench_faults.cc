@@ -104,16 +104,37 @@ absl::StatusOr<std::shared_ptr<ProcessHandle>> FindWorker(const std::string& wor
   }
 }
 
-absl::Status RunCommand(const std::string& command) {
-  const char* const arguments[] = {"/bin/sh", "-c", command.c_str(), nullptr};
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, arguments[0], nullptr, nullptr, const_cast<char* const*>(arguments), environ);
-  return error == 0 ? absl::OkStatus() : absl::InternalError(StrCat("/bin/sh: ", std::strerror(error)));
-}
-
 }  // namespace
 
-absl::StatusOr<std::vector<load::Fault>> FindFaults(const load::BenchOptions& o, const HttpUrl& server) {
+absl::Status Commands::Run(const std::string& command) {
+  const char* const arguments[] = {"/bin/sh", "-c", command.c_str(), nullptr};
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t usual;  // this process ignores some
+  sigfillset(&usual);
+  posix_spawnattr_setsigdefault(&attributes, &usual);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, arguments[0], nullptr, &attributes, const_cast<char* const*>(arguments), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return absl::InternalError(StrCat("/bin/sh: ", std::strerror(error)));
+  running_.push_back(pid);
+  return absl::OkStatus();
+}
+
+void Commands::Reap() {
+  std::erase_if(running_, [](pid_t pid) {
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) == 0) return false;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+      std::fprintf(stderr, "--at: a command ended with %s %d\n", WIFEXITED(status) ? "exit code" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    return true;
+  });
+}
+
+absl::StatusOr<std::vector<load::Fault>> FindFaults(const load::BenchOptions& o, const HttpUrl& server,
+                                                    Commands& commands) {
   std::vector<load::Fault> out;
   for (const std::string& text : o.kill) {
     BATON_ASSIGN_OR_RETURN(const load::KillWish wish, load::ParseKill(text));
@@ -123,18 +144,9 @@ absl::StatusOr<std::vector<load::Fault>> FindFaults(const load::BenchOptions& o,
   }
   for (const std::string& text : o.at) {
     BATON_ASSIGN_OR_RETURN(const load::CommandWish wish, load::ParseCommand(text));
-    out.push_back({wish.at, wish.command, [command = wish.command] { return RunCommand(command); }});
+    out.push_back({wish.at, wish.command, [&commands, command = wish.command] { return commands.Run(command); }});
   }
   return out;
-}
-
-void ReapCommands() {
-  int status = 0;
-  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-      std::fprintf(stderr, "--at: a command ended with %s %d\n", WIFEXITED(status) ? "exit code" : "signal",
-                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-  }
 }
 
 }  // namespace baton::cli

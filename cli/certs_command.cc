@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "common/tls/certs.h"
 #include "common/tls/identity.h"
+#include "common/whole_file.h"
 
 namespace baton::cli {
 namespace {
@@ -36,13 +37,13 @@ absl::Status MakeDirectory(const std::string& dir) {
   return absl::FailedPreconditionError(StrCat("cannot make the directory ", dir, ": ", ErrnoText()));
 }
 
-// The key is written first: a certificate without its key would stop the next run.
-absl::Status Write(const std::string& dir, const std::string& name, const tls::CertAndKey& made) {
-  BATON_RETURN_IF_ERROR(tls::WriteWhole(StrCat(dir, "/", name, ".key"), made.KeyPem(), 0600));
-  return tls::WriteWhole(StrCat(dir, "/", name, ".crt"), made.CertificatePem(), 0644);
+// The key is there first: a certificate without its key would stop the next run.
+void Add(const std::string& dir, const std::string& name, const tls::CertAndKey& made, std::vector<NewFile>& files) {
+  files.push_back({StrCat(dir, "/", name, ".key"), made.KeyPem(), 0600});
+  files.push_back({StrCat(dir, "/", name, ".crt"), made.CertificatePem(), 0644});
 }
 
-absl::StatusOr<tls::CertAndKey> Authority(const std::string& dir, int64_t now) {
+absl::StatusOr<tls::CertAndKey> Authority(const std::string& dir, int64_t now, std::vector<NewFile>& files) {
   const std::string cert = dir + "/ca.crt", key = dir + "/ca.key";
   if (std::filesystem::exists(cert)) {
     BATON_ASSIGN_OR_RETURN(tls::CertAndKey kept, tls::ReadAuthority(cert, key));
@@ -54,7 +55,7 @@ absl::StatusOr<tls::CertAndKey> Authority(const std::string& dir, int64_t now) {
   BATON_ASSIGN_OR_RETURN(const HashKey random, HashKey::Random());  // two trials are told apart by name
   tls::CertAndKey made = tls::MakeAuthority(
       {"Baton trial CA " + random.Hex().substr(0, 8), {}, now - kClockSkewSeconds, now + kAuthorityDays * kDay});
-  BATON_RETURN_IF_ERROR(Write(dir, "ca", made));
+  Add(dir, "ca", made, files);
   return made;
 }
 
@@ -68,18 +69,20 @@ absl::Status Certs(const CertsFlags& flags) {
   }
   const int64_t now = tls::WallSeconds();
   BATON_RETURN_IF_ERROR(MakeDirectory(flags.dir));
-  BATON_ASSIGN_OR_RETURN(const tls::CertAndKey authority, Authority(flags.dir, now));
+  std::vector<NewFile> files;  // all of them or none: a key whose certificate found no room would stop who has both
+  BATON_ASSIGN_OR_RETURN(const tls::CertAndKey authority, Authority(flags.dir, now, files));
   const int64_t end = std::min(now + flags.days * kDay, tls::NotAfter(authority.certificate.get()));
   BATON_ASSIGN_OR_RETURN(const tls::CertAndKey server,
                          tls::MakeCertificate(authority, {"baton-worker", hosts, now - kClockSkewSeconds, end}));
   BATON_ASSIGN_OR_RETURN(const tls::CertAndKey client,
                          tls::MakeCertificate(authority, {"baton-client", {}, now - kClockSkewSeconds, end}));
-  BATON_RETURN_IF_ERROR(Write(flags.dir, "server", server));
-  BATON_RETURN_IF_ERROR(Write(flags.dir, "client", client));
+  Add(flags.dir, "server", server, files);
+  Add(flags.dir, "client", client, files);
   if (const std::string secret = flags.dir + "/cluster-secret"; !std::filesystem::exists(secret)) {
     BATON_ASSIGN_OR_RETURN(const HashKey random, HashKey::Random());
-    BATON_RETURN_IF_ERROR(tls::WriteWhole(secret, random.Hex(), 0600));
+    files.push_back({secret, random.Hex(), 0600});
   }
+  BATON_RETURN_IF_ERROR(WriteWhole(files));
   const std::string dir = std::filesystem::absolute(flags.dir).lexically_normal().string();
   std::printf("%s/ca.crt      %s\n", dir.c_str(), tls::Describe(authority.certificate.get()).c_str());
   std::printf("%s/server.crt  for %s, valid until %s\n", dir.c_str(), tls::NamesOf(server.certificate.get()).c_str(),

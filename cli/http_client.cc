@@ -142,16 +142,11 @@ class Wire {
   absl::Status fault_;                     // of the session
 };
 
-// Every address of the server; of "localhost" both.
+// Every address of the server.
 absl::StatusOr<std::vector<net::SocketAddress>> AddressesOf(const HttpUrl& url, TimePoint until, Cancellation* stop) {
   uint16_t port = 0;
   std::from_chars(url.port.data(), url.port.data() + url.port.size(), port);
-  if (absl::EqualsIgnoreCase(url.host, "localhost")) {
-    BATON_ASSIGN_OR_RETURN(const auto v4, net::SocketAddress::Of("127.0.0.1", port));
-    BATON_ASSIGN_OR_RETURN(const auto v6, net::SocketAddress::Of("::1", port));
-    return std::vector{v4, v6};
-  }
-  if (net::IsIpAddress(url.host)) return net::Resolve(url.host, port);
+  if (auto known = net::KnownAddresses(url.host, port)) return *std::move(known);
   std::mutex mutex;
   std::condition_variable came;
   std::optional<absl::StatusOr<std::vector<net::SocketAddress>>> found;
@@ -194,7 +189,8 @@ absl::StatusOr<HttpResponse> ReadResponse(const HttpUrl& url, Wire& wire,
   http::read_header(wire, buffer, parser, error);
   if (error) return wire.Failure(url, error, "no answer");
   HttpResponse response{.status = static_cast<int>(parser.get().result_int())};
-  const bool stream = on_event != nullptr && parser.get()[http::field::content_type].starts_with("text/event-stream");
+  const bool stream =
+      on_event != nullptr && load::IsEventStream(std::string_view(parser.get()[http::field::content_type]));
   if (stream) wire.socket().Lift();
   load::EventLines events(kMostStreamedEvent);
   std::string chunk(16384, '\0');

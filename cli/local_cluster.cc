@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <thread>
@@ -15,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "cli/child_process.h"
 #include "cli/supervisor.h"
-#include "common/errno_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -54,11 +51,8 @@ std::optional<Layout> ParseLayout(const std::string& text) {
 absl::StatusOr<LocalCluster> LocalCluster::Start(const std::string& name, const Layout& layout,
                                                  const std::vector<std::string>& arguments, Duration within) {
   LocalCluster out;
-  std::string folder = (std::filesystem::temp_directory_path() / "baton-cluster-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr)
-    return absl::UnavailableError(StrCat("cannot make the folder ", folder, ": ", ErrnoText()));
-  out.folder_ = folder;
-  const std::string ready_file = folder + "/ready";
+  BATON_ASSIGN_OR_RETURN(out.folder_, TempFolder::Make("cluster", {"ready", "ready.part"}));
+  const std::string ready_file = out.folder_->path() + "/ready";
   std::vector<std::string> all{"serve", "--port",       "0",        "--grpc-port", "0",       "--admin-port",
                                "0",     "--ready-file", ready_file, "--log-level", "warning", "--log-requests=false"};
   for (const auto& [flag, count] : {std::pair{"--prefill", layout.prefill}, std::pair{"--decode", layout.decode},
@@ -85,7 +79,7 @@ absl::Status LocalCluster::WaitReady(const std::string& name, const std::string&
     }
     if (const std::optional<std::string> url = UrlIn(ready_file)) {
       url_ = *url;
-      RemoveFolder();
+      folder_ = nullptr;
       return absl::OkStatus();
     }
     if (std::chrono::steady_clock::now() >= until) {
@@ -97,9 +91,7 @@ absl::Status LocalCluster::WaitReady(const std::string& name, const std::string&
 }
 
 LocalCluster::LocalCluster(LocalCluster&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      folder_(std::exchange(other.folder_, std::string())),
-      url_(std::move(other.url_)) {}
+    : pid_(std::exchange(other.pid_, -1)), folder_(std::move(other.folder_)), url_(std::move(other.url_)) {}
 
 LocalCluster::~LocalCluster() {
   if (pid_ > 0) {
@@ -111,12 +103,6 @@ LocalCluster::~LocalCluster() {
       std::this_thread::sleep_for(kPoll);
     }
   }
-  RemoveFolder();
-}
-
-void LocalCluster::RemoveFolder() {
-  std::error_code ignored;
-  if (!folder_.empty()) std::filesystem::remove_all(std::exchange(folder_, std::string()), ignored);
 }
 
 }  // namespace baton::cli

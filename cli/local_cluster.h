@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/temp_folder.h"
 #include "common/clock.h"
 
 namespace baton::cli {
@@ -41,10 +43,8 @@ class LocalCluster {
   LocalCluster() = default;
   absl::Status WaitReady(const std::string& name, const std::string& ready_file, Duration within);
 
-  void RemoveFolder();
-
-  pid_t pid_ = -1;      // -1: none, or it has ended
-  std::string folder_;  // of its ready file, until it is read; empty: none
+  pid_t pid_ = -1;                      // -1: none, or it has ended
+  std::unique_ptr<TempFolder> folder_;  // of its ready file, until it is read
   std::string url_;
 };
 

@@ -1,9 +1,11 @@
 // A model of which there is nothing but its shape, as a folder with a config.json that lives as long as this.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cli/temp_folder.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {
@@ -14,7 +16,6 @@ class ModelShape {
   ModelShape() = default;
   ModelShape(const ModelShape&) = delete;
   ModelShape& operator=(const ModelShape&) = delete;
-  ~ModelShape();
 
   /// Makes the folder, and `config` plan for it; nothing with an empty `text`. InvalidArgument: no such shape, or a
   /// model is given as well.
@@ -27,7 +28,8 @@ class ModelShape {
   std::string Named(absl::string_view text) const;
 
  private:
-  std::string folder_, name_;
+  std::unique_ptr<TempFolder> folder_;
+  std::string name_;
 };
 
 }  // namespace baton::cli

@@ -14,7 +14,7 @@ void BlockSignals() {
   sigemptyset(&set);
   for (int s : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, s);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  for (int s : {SIGPIPE, SIGXFSZ}) std::signal(s, SIG_IGN);  // the call that fails says so
 }
 
 void LetSignalsEnd() {

@@ -8,7 +8,7 @@
 
 namespace baton::cli {
 
-/// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE) for this thread and every thread
+/// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE and SIGXFSZ) for this thread and every thread
 /// started after. Call first in main.
 void BlockSignals();
 /// SIGINT and SIGTERM end this process as they end others. Before threads are started.

@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "cli/top_frame.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "common/whole_file.h"
 
 namespace baton::cli {
 namespace {
@@ -70,10 +70,12 @@ int Replay(const TopOptions& o) {
     return kExitOk;
   }
   ShownScreen shown;
-  double until = 0;
-  for (const RecordedEvent& e : *events) {  // those of before the recording began come at once
-    if (until == 0 && e.line.find("\"state\"") != std::string::npos) until = e.t;
-    for (; until > 0 && e.t > until; until += o.interval_ms) {
+  bool begun = false;  // those of before the recording come at once
+  double ahead_ms = 0;
+  for (const RecordedEvent& e : *events) {
+    if (begun) ahead_ms += e.pause_ms;
+    begun |= e.line.find("\"state\"") != std::string::npos;
+    for (; ahead_ms > 0; ahead_ms -= o.interval_ms) {
       if (!shown.Show(model, "", std::chrono::milliseconds(o.interval_ms))) return kExitOk;
     }
     (void)model.Take(e.line);
@@ -121,8 +123,12 @@ int Meet(const TopOptions& o, TopFeed& feed, std::vector<std::string>& first, In
   return kExitOk;
 }
 
+int FailRecord(const absl::Status& status) {
+  return Fail(absl::Status(status.code(), StrCat("--record: ", View(status.message()))));
+}
+
 int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std::string> events,
-           std::ofstream& record) {
+           std::optional<GrowingFile>& record) {
   const SteadyClock clock;
   const TimePoint begin = clock.Now();
   const std::chrono::milliseconds interval(o.interval_ms);
@@ -132,16 +138,15 @@ int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std:
     if (!events.empty()) heard = clock.Now();
     for (const std::string& event : events) {
       (void)model.Take(event);  // of a newer router there may be others
-      if (record.is_open()) record << event << '\n';
+      if (!record) continue;
+      if (const absl::Status added = record->Add(event + "\n"); !added.ok()) return FailRecord(added);
     }
-    if (record.is_open() && !record.flush())
-      return Fail(absl::ResourceExhaustedError(StrCat("cannot write ", o.record)));
     const absl::Status status = feed.status();
     if (absl::IsFailedPrecondition(status)) return Fail(status);
     std::string note(status.message());
     if (note.empty() && clock.Now() - heard > kSilent)
       note = absl::StrFormat("%s is silent for %.0f s: this was before", o.url, Seconds(clock.Now() - heard));
-    if (!shown.terminal() && !record.is_open() && clock.Now() - printed >= std::chrono::seconds(1)) {
+    if (!shown.terminal() && !record && clock.Now() - printed >= std::chrono::seconds(1)) {
       printed = clock.Now();
       Print(model, note);
       std::printf("\n");
@@ -160,10 +165,11 @@ int Top(const TopOptions& o) {
   if (!url.ok()) return FailUsage(absl::InvalidArgumentError(StrCat("--url: ", url.status().message())));
   url->files.ca = o.tls_ca;
   url->patience = o.answer.patience();
-  std::ofstream record;
+  std::optional<GrowingFile> record;
   if (!o.record.empty()) {
-    record.open(o.record);
-    if (!record) return FailUsage(absl::InvalidArgumentError(StrCat("--record: cannot write ", o.record)));
+    absl::StatusOr<GrowingFile> file = GrowingFile::Open(o.record, /*keep=*/false);
+    if (!file.ok()) return FailRecord(file.status());
+    record.emplace(*std::move(file));
   }
   TopFeed feed(*url, o.api_key);
   TopModel model;
@@ -183,12 +189,13 @@ Runner AddTop(CLI::App& app) {
   auto options = std::make_shared<TopOptions>();
   TopOptions& o = *options;
   app.add_option("--url", o.url, "a router's admin port")->capture_default_str()->envname("BATON_ADMIN_URL");
-  app.add_flag("--once", o.once, "print one frame and leave");
+  CLI::Option* once = app.add_flag("--once", o.once, "print one frame and leave");
   app.add_option("--interval-ms", o.interval_ms, "between two frames")
       ->check(CLI::Range(50, 60000))
       ->capture_default_str();
   app.add_option("--seconds", o.seconds, "leave after so long (0 = with q)")->check(CLI::Range(0.0, 1e9));
-  CLI::Option* record = app.add_option("--record", o.record, "write the events to this file, a line of JSON each");
+  CLI::Option* record =
+      app.add_option("--record", o.record, "write the events to this file, a line of JSON each")->excludes(once);
   app.add_option("--replay", o.replay, "show such a file instead of a router")->excludes(record);
   o.answer.AddTo(app);
   app.add_option("--api-key", o.api_key, "sent as a bearer token")->envname("BATON_API_KEY");

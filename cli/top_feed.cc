@@ -1,5 +1,6 @@
 #include "cli/top_feed.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -76,12 +77,15 @@ absl::StatusOr<std::vector<RecordedEvent>> ReadRecording(const std::string& path
   BATON_ASSIGN_OR_RETURN(std::ifstream file, OpenToRead(path, "--replay"));
   std::vector<RecordedEvent> out;
   std::string line;
+  double latest = 0;  // events of several threads lie a little across
   for (size_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     TopModel model;
     if (const absl::Status taken = model.Take(line); !taken.ok())
       return absl::InvalidArgumentError(StrCat("--replay ", path, ":", number, ": ", taken.message()));
-    out.push_back({model.time(), std::move(line)});
+    const double t = model.time(), pause_ms = out.empty() ? 0 : std::clamp(t - latest, 0.0, kLongestPauseMs);
+    if (t > latest || latest - t > kLongestPauseMs) latest = t;
+    out.push_back({pause_ms, std::move(line)});
   }
   if (out.empty()) return absl::InvalidArgumentError(StrCat("--replay ", path, ": it has no events"));
   return out;

@@ -45,11 +45,13 @@ class TopFeed {
   std::thread thread_;  // last: it uses the others
 };
 
-/// The lines of a recording with their times, in their order. NotFound; InvalidArgument: FILE:LINE and what is wrong.
+/// The lines of a recording in their order. NotFound; InvalidArgument: FILE:LINE and what is wrong.
 struct RecordedEvent {
-  double t = 0;  ///< unix ms
+  /// After those before it; at most `kLongestPauseMs`, whatever a clock was set to, or how long nothing was recorded.
+  double pause_ms = 0;
   std::string line;
 };
+inline constexpr double kLongestPauseMs = 5000;
 absl::StatusOr<std::vector<RecordedEvent>> ReadRecording(const std::string& path);
 
 }  // namespace baton::cli

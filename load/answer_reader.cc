@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/shallow_json.h"
+#include "common/str_cat.h"
 
 namespace baton::load {
 namespace {
@@ -100,7 +101,11 @@ Event Apply(std::string_view data, Answer& answer) {
   const Json& choice = choices->front();
   const std::string text = ChoiceText(choice);
   const auto finish = choice.find("finish_reason");
-  if (finish != choice.end() && finish->is_string()) answer.finished = true;
+  if (finish != choice.end() && finish->is_string()) {
+    answer.finished = true;
+    const bool given_up = *finish == "abort" || *finish == "error";  // a server's own fault, and no end of a text
+    if (given_up && answer.error.empty()) answer.error = StrCat("finish_reason ", finish->get<std::string>());
+  }
   const bool ends_without_text = answer.finished && answer.text.empty();
   answer.text += text;
   return !text.empty() || ends_without_text ? Event::kText : Event::kNothing;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "common/str_cat.h"
 #include "load/outcome.h"
 
 namespace baton::load {
@@ -55,6 +57,11 @@ class EventLines {
   std::string line_, data_;
   bool has_data_ = false, after_cr_ = false, first_line_ = true;
 };
+
+/// Whether a body of this Content-Type is one of events.
+inline bool IsEventStream(std::string_view content_type) {
+  return absl::StartsWithIgnoreCase(AbslView(content_type), "text/event-stream");
+}
 
 /// What one event added.
 enum class Event : uint8_t { kNothing, kText, kMalformed };

@@ -76,7 +76,8 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("served-model-name", c.served_model_name, "", "what requests call the model, if not --model");
   field("api-key", c.api_key, "", "sent as a bearer token");
   field("header", c.header, "name=value", "another header of every request");
-  field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure", AtLeast(1));
+  field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure",
+        Range(1, 31'536'000'000));
   field("tls-ca", c.tls_ca, "file", "of https: whose certificates are believed; else the system's authorities");
   field("tls-cert", c.tls_cert, "file", "of https: our certificate, where the server asks for one");
   field("tls-key", c.tls_key, "file", "its key");

@@ -5,7 +5,10 @@
 #include "load/client.h"
 
 #include <algorithm>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
@@ -21,7 +24,8 @@ using Error = HttpConnection::Error;
 
 namespace {
 
-constexpr size_t kMostErrorBytes = 4096;
+constexpr size_t kMostErrorBytes = 4096, kMostAnswerBytes = 64 << 20;
+constexpr Duration kAfterEnd = std::chrono::seconds(1);  ///< of an answer, for the end of its body
 
 Failure KindOf(const Error& error, Failure otherwise) {
   return HttpConnection::IsTimeout(error) ? Failure::kTimeout : otherwise;
@@ -30,12 +34,15 @@ Failure KindOf(const Error& error, Failure otherwise) {
 /// One answer's body: an event stream, or the reason why there is none.
 class Body {
  public:
-  Body(Outcome& outcome, bool stream) : outcome_(outcome), stream_(stream) {}
+  /// `moved_to`: another place, which is not followed: it would be part of every figure. Empty: none is named.
+  Body(Outcome& outcome, bool stream, std::string_view moved_to)
+      : outcome_(outcome), stream_(stream), moved_to_(moved_to) {}
 
-  void Feed(std::string_view bytes, Duration now) {
+  /// False: there is too much of it, and no more is wanted.
+  bool Feed(std::string_view bytes, Duration now) {
     if (!stream_) {
       other_.append(bytes.substr(0, kMostErrorBytes - std::min(kMostErrorBytes, other_.size())));
-      return;
+      return true;
     }
     const bool fits = events_.Feed(bytes, [&](std::string_view data) {
       const Event event = Apply(data, outcome_.answer);
@@ -44,6 +51,9 @@ class Body {
         Fail(outcome_, Failure::kMalformed, StrCat("an event is not JSON: ", Printable(data, 80)));
     });
     if (!fits) Fail(outcome_, Failure::kMalformed, "an event without end");
+    const bool ends = outcome_.answer.text.size() <= kMostAnswerBytes;
+    if (!ends) Fail(outcome_, Failure::kMalformed, StrCat("an answer of more than ", kMostAnswerBytes, " bytes"));
+    return fits && ends;
   }
 
   /// The body has ended as HTTP wants it to.
@@ -64,6 +74,7 @@ class Body {
 
  private:
   std::string Reason() const {
+    if (!moved_to_.empty()) return StrCat("it is at ", Printable(moved_to_, 200));
     const nlohmann::json body = ShallowJson(other_);
     if (body.is_object() && body.contains("error") && body["error"].is_object() && body["error"].contains("message"))
       return Printable(body["error"]["message"].dump(), 300);
@@ -72,6 +83,7 @@ class Body {
 
   Outcome& outcome_;
   const bool stream_;
+  const std::string moved_to_;
   EventLines events_;
   std::string other_;
 };
@@ -88,6 +100,7 @@ struct Client::Turn {
   std::unique_ptr<HttpConnection> connection;
   const std::string& request;
   Outcome& outcome;
+  TimePoint deadline;
   bool first_use;
 };
 
@@ -95,14 +108,36 @@ Client::Client(const Server& server, const RequestBody& body, const Clock& clock
     : server_(server), body_(body), clock_(clock) {}
 Client::~Client() = default;
 
+struct Client::Lookup {
+  asio::steady_timer over;  ///< cancelled then
+  absl::Status status;
+};
+
+asio::awaitable<absl::Status> Client::FindAddresses(TimePoint deadline) {
+  if (!addresses_.empty()) co_return absl::OkStatus();
+  const auto executor = co_await asio::this_coro::executor;
+  const bool asks = lookup_ == nullptr;
+  if (asks) lookup_ = std::make_shared<Lookup>(Lookup{asio::steady_timer(executor, TimePoint::max()), {}});
+  const std::shared_ptr<Lookup> lookup = lookup_;
+  if (!asks) {
+    Error over;
+    co_await lookup->over.async_wait(asio::redirect_error(asio::use_awaitable, over));
+    co_return lookup->status;
+  }
+  auto found = co_await HttpConnection::Resolve(server_.host, server_.port, deadline - clock_.Now());
+  if (found.ok()) addresses_ = *std::move(found);
+  lookup->status = found.status();
+  lookup->over.cancel();
+  lookup_ = nullptr;
+  co_return lookup->status;
+}
+
 asio::awaitable<std::unique_ptr<HttpConnection>> Client::Connect(Outcome& outcome, TimePoint deadline) {
   Error error;
-  if (addresses_.empty()) {
-    addresses_ = co_await HttpConnection::Resolve(server_.host, server_.port, error);
-    if (error) {
-      Fail(outcome, Failure::kConnect, StrCat(server_.host, ": ", error.message()));
-      co_return nullptr;
-    }
+  if (const absl::Status found = co_await FindAddresses(deadline); !found.ok()) {
+    Fail(outcome, absl::IsDeadlineExceeded(found) ? Failure::kTimeout : Failure::kConnect,
+         std::string(found.message()));
+    co_return nullptr;
   }
   auto connection = std::make_unique<HttpConnection>(co_await asio::this_coro::executor);
   connection->ExpireAfter(deadline - clock_.Now());
@@ -135,20 +170,27 @@ asio::awaitable<bool> Client::Exchange(Turn& turn) {
   }
   outcome.http_status = connection.status();
   const std::string_view encoding = connection.header("Content-Encoding");
-  if (!encoding.empty() && encoding != "identity")
+  if (outcome.http_status == 200 && !encoding.empty() && !absl::EqualsIgnoreCase(AbslView(encoding), "identity"))
     Fail(outcome, Failure::kMalformed,
          StrCat("the answer is encoded, which nobody asked for: ", Printable(encoding, 80)));
-  const bool events = connection.header("Content-Type").starts_with("text/event-stream");
-  Body body(outcome, events && outcome.http_status == 200);
+  Body body(outcome, outcome.http_status == 200 && IsEventStream(connection.header("Content-Type")),
+            outcome.http_status / 100 == 3 ? connection.header("Location") : "");
   while (!connection.ended()) {
     const std::string_view piece = co_await connection.Read(error);
-    body.Feed(piece, Since());
+    const Duration now = Since();
+    if (!body.Feed(piece, now)) co_return true;
+    if (error && outcome.answer.done) break;  // of its body there was nothing more to come
     if (error) {
       Fail(outcome, KindOf(error, Failure::kBroken), StrCat("in the middle of the answer: ", error.message()));
       co_return true;
     }
+    if (!outcome.answer.done || outcome.end != Duration{}) continue;
+    outcome.end = now;
+    connection.ExpireAfter(std::min(kAfterEnd, turn.deadline - clock_.Now()));
   }
+  if (!error) outcome.end = Since();
   body.End();
+  if (error) co_return true;
   if (connection.keeps() && idle_.size() < 65536) idle_.push_back(std::move(turn.connection));
   co_return true;
 }
@@ -179,7 +221,7 @@ asio::awaitable<void> Client::Ask(const Prompt& prompt, size_t index, std::strin
   const std::string request = RequestOf(prompt, index, request_id);
   outcome.sent = Since();
   for (bool again = true; again;) {
-    Turn turn{nullptr, request, outcome, idle_.empty()};
+    Turn turn{nullptr, request, outcome, deadline, idle_.empty()};
     if (turn.first_use) {
       turn.connection = co_await Connect(outcome, deadline);
     } else {
@@ -192,7 +234,7 @@ asio::awaitable<void> Client::Ask(const Prompt& prompt, size_t index, std::strin
       again = !co_await Exchange(turn);
     }
   }
-  outcome.end = Since();
+  if (!outcome.ok() || outcome.end == Duration{}) outcome.end = Since();
 }
 
 MakeAsker HttpAsker(Server server, RequestBody body) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/clock.h"
 #include "load/asker.h"
 #include "load/https.h"
@@ -42,6 +43,7 @@ class Client final : public Asker {
   struct Turn;  // one request on one connection
   boost::asio::awaitable<bool> Exchange(Turn& turn);
   boost::asio::awaitable<std::unique_ptr<HttpConnection>> Connect(Outcome& outcome, TimePoint deadline);
+  boost::asio::awaitable<absl::Status> FindAddresses(TimePoint deadline);
   std::string RequestOf(const Prompt& prompt, size_t index, std::string_view request_id) const;
 
   Duration Since() const { return clock_.Now() - start_; }
@@ -51,7 +53,9 @@ class Client final : public Asker {
   const Clock& clock_;
   TimePoint start_{}, until_ = TimePoint::max();
   std::vector<std::unique_ptr<HttpConnection>> idle_;
-  boost::asio::ip::tcp::resolver::results_type addresses_;  // resolved once
+  std::vector<boost::asio::ip::tcp::endpoint> addresses_;  // found once
+  struct Lookup;
+  std::shared_ptr<Lookup> lookup_;  // under way: one for all requests that wait for it
   int64_t connections_ = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/foreign_text.h"
+#include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "load/bench_options.h"
 
@@ -24,7 +25,7 @@ class DatasetLine {
     return absl::InvalidArgumentError(StrCat(options_.dataset_path, ":", number_, ": ", what));
   }
   absl::StatusOr<Json> Object(const std::string& text) const {
-    Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    Json value = ShallowJson(text);
     if (!value.is_object()) return Wrong(StrCat("not a JSON object: ", Printable(text, 60)));
     return value;
   }

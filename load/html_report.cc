@@ -1,12 +1,11 @@
 #include "load/html_report.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "absl/strings/str_format.h"
-#include "common/errno_text.h"
 #include "common/str_cat.h"
+#include "common/whole_file.h"
 #include "load/svg_plot.h"
 #include "load/table.h"
 
@@ -193,11 +192,7 @@ std::string HtmlPage(const std::vector<Measured>& measured, const BenchOptions& 
 }
 
 absl::Status WriteHtml(const std::vector<Measured>& measured, const BenchOptions& options, const std::string& path) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << HtmlPage(measured, options);
-  out.close();
-  return out ? absl::OkStatus()
-             : absl::ResourceExhaustedError(StrCat("--html: cannot write ", path, ": ", ErrnoText()));
+  return WriteWhole({{path, HtmlPage(measured, options)}});
 }
 
 }  // namespace baton::load

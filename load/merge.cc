@@ -11,6 +11,7 @@
 
 #include "common/foreign_text.h"
 #include "common/open_to_read.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "load/report_lists.h"
@@ -72,7 +73,14 @@ class FileRun {
   }
 
   size_t count() const { return json_.contains("start_times") ? json_["start_times"].size() : 0; }
+  const std::string& name() const { return name_; }
   double started_at() const { return json_.at("started_at").get<double>(); }
+  double ended_at() const {
+    double last = 0;
+    for (size_t i = 0; i < count(); ++i)
+      last = std::max(last, json_["start_times"][i].get<double>() + json_["latencies"][i].get<double>());
+    return started_at() + last;
+  }
   std::string model() const { return json_.value("model_id", ""); }
   double rate() const { return json_.at("request_rate").is_number() ? json_["request_rate"].get<double>() : kInfinite; }
   int64_t limit() const {
@@ -180,28 +188,47 @@ absl::StatusOr<Measured> Together(const std::vector<FileRun>& runs, const Goal& 
   return out;
 }
 
+// Generators that run together overlap; where they do not, nothing is measured of their load.
+std::string Apart(std::vector<const FileRun*> runs) {
+  std::ranges::stable_sort(runs, {}, [](const FileRun* run) { return run->started_at(); });
+  double ended = runs.front()->ended_at();
+  for (const FileRun* run : runs) {
+    if (run->started_at() > ended)
+      return StrCat("--merge: ", run->name(), " began ", run->started_at() - ended,
+                    " s after those before it had ended: were they to run together, then a machine's clock is wrong");
+    ended = std::max(ended, run->ended_at());
+  }
+  return "";
+}
+
 }  // namespace
 
-absl::StatusOr<Measured> MergeTexts(const std::vector<std::pair<std::string, std::string>>& files, const Goal& goal) {
+absl::StatusOr<Measured> MergeTexts(const std::vector<std::pair<std::string, std::string>>& files, const Goal& goal,
+                                    std::string* note) {
   std::vector<FileRun> runs;
   for (const auto& [name, text] : files) {
-    runs.emplace_back(name, Json::parse(text, nullptr, /*allow_exceptions=*/false));
+    runs.emplace_back(name, ShallowJson(text));
     BATON_RETURN_IF_ERROR(runs.back().Check());
   }
   if (runs.empty()) return absl::InvalidArgumentError("--merge: no file");
   size_t requests = 0;
   for (const FileRun& run : runs) requests += run.count();
   if (requests == 0) return runs.front().Wrong("no file has a request");
+  if (note != nullptr) {
+    std::vector<const FileRun*> all;
+    for (const FileRun& run : runs) all.push_back(&run);
+    *note = Apart(std::move(all));
+  }
   return Together(runs, goal);
 }
 
-absl::StatusOr<Measured> Merge(const std::vector<std::string>& files, const Goal& goal) {
+absl::StatusOr<Measured> Merge(const std::vector<std::string>& files, const Goal& goal, std::string* note) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const std::string& file : files) {
     BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(file, "--merge"));
     texts.emplace_back(file, std::string(std::istreambuf_iterator<char>(in), {}));
   }
-  return MergeTexts(texts, goal);
+  return MergeTexts(texts, goal, note);
 }
 
 }  // namespace baton::load

@@ -115,6 +115,8 @@ absl::Status ReadLines(std::istream& in, const BenchOptions& o, std::vector<Prom
   for (int64_t number = 1; std::getline(in, text); ++number) {
     if (static_cast<int64_t>(prompts.size()) == o.num_prompts) break;
     while (text.ends_with('\r') || text.ends_with(' ')) text.pop_back();
+    if (constexpr std::string_view kMark = "\xEF\xBB\xBF"; number == 1 && text.starts_with(kMark))
+      text.erase(0, kMark.size());
     const bool azure = o.dataset_name == "azure";
     if (text.empty() || (azure && text.starts_with("TIMESTAMP"))) continue;
     const DatasetLine line(o, number);

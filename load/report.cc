@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/errno_text.h"
+#include "common/status.h"
 #include "common/str_cat.h"
+#include "common/whole_file.h"
 #include "load/arrivals.h"
 #include "load/report_lists.h"
 
@@ -292,17 +292,16 @@ std::string ResultFileName(const Report& r) {
   const std::string model = m.model.substr(m.model.rfind('/') + 1);
   const std::string rate = std::isinf(m.point.request_rate) ? "inf" : StrCat(m.point.request_rate);
   const int64_t limit = m.point.max_concurrency;
-  return StrCat(o.label.empty() ? o.backend : o.label, m.target.empty() ? "" : StrCat("-", m.target), "-", rate, "qps",
-                limit > 0 ? StrCat("-concurrency", limit) : "", o.num_runs > 1 ? StrCat("-run", m.round) : "", "-",
-                model, "-", m.date, ".json");
+  const std::string name = StrCat(o.label.empty() ? o.backend : o.label, m.target.empty() ? "" : StrCat("-", m.target),
+                                  "-", rate, "qps", limit > 0 ? StrCat("-concurrency", limit) : "",
+                                  o.num_runs > 1 ? StrCat("-run", m.round) : "", "-", model, "-", m.date, ".json");
+  return absl::StrReplaceAll(name, {{"/", "_"}});  // of a label: it is no folder
 }
 
 absl::Status WriteResult(const Report& r, const std::string& path, bool append) {
-  std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
-  out << ReportJson(r);
-  out.close();
-  return out ? absl::OkStatus()
-             : absl::ResourceExhaustedError(StrCat("cannot write the result to ", path, ": ", ErrnoText()));
+  if (!append) return WriteWhole({{path, ReportJson(r)}});
+  BATON_ASSIGN_OR_RETURN(GrowingFile file, GrowingFile::Open(path, /*keep=*/true));
+  return file.Add(ReportJson(r));
 }
 
 }  // namespace baton::load

@@ -22,7 +22,7 @@ std::string ReportJson(const Report& report);
 
 /// The name that the result's file gets if nobody named it.
 std::string ResultFileName(const Report& report);
-/// Unavailable: the file cannot be written.
+/// `append`: the result is another line of the file. Errors: as WriteWhole's.
 absl::Status WriteResult(const Report& report, const std::string& path, bool append);
 
 }  // namespace baton::load

@@ -39,9 +39,17 @@ absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::
   if (!o.extra_body.empty()) {
     const OrderedJson extra = OrderedJson::parse(o.extra_body, nullptr, /*allow_exceptions=*/false);
     if (!extra.is_object()) return absl::InvalidArgumentError("--extra-body: not a JSON object");
+    if (extra.contains("stream") && extra["stream"] != true)
+      return absl::InvalidArgumentError("--extra-body: \"stream\" is true: answers are measured as they come");
     for (const auto& [key, value] : extra.items()) fields[key] = value;
   }
   RequestBody body;
+  body.has_seed_ = fields.contains("seed");
+  body.has_length_ = fields.contains("max_tokens") || fields.contains("max_completion_tokens");
+  for (const char* taken : {"prompt", "messages"}) {
+    if (fields.contains(taken))
+      return absl::InvalidArgumentError(StrCat("--extra-body: \"", taken, "\" is what --dataset-name asks"));
+  }
   body.chat_ = IsChat(o);
   body.seed_ = o.seed;
   body.tail_ = JsonText(fields);
@@ -51,7 +59,8 @@ absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::
 
 std::string RequestBody::Of(const Prompt& prompt, size_t index) const {
   std::string out = tail_;
-  absl::StrAppend(&out, ",\"seed\":", (seed_ + index) & 0x7fffffff, ",\"max_tokens\":", prompt.output_tokens);
+  if (!has_seed_) absl::StrAppend(&out, ",\"seed\":", (seed_ + index) & 0x7fffffff);
+  if (!has_length_) absl::StrAppend(&out, ",\"max_tokens\":", prompt.output_tokens);
   if (!chat_) {
     if (prompt.ids.empty()) return StrCat(out, ",\"prompt\":", JsonText(prompt.text), "}");
     return StrCat(out, ",\"prompt\":[", absl::StrJoin(prompt.ids, ","), "]}");

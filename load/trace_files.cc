@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -104,7 +105,11 @@ absl::StatusOr<Prompt> TraceReader::Azure(const std::string& text, const Dataset
   if (cells.size() != 3 || !absl::SimpleAtoi(cells[1], &input) || !absl::SimpleAtoi(cells[2], &output) || input < 1 ||
       output < 0 || std::max(input, output) > kMostTokensOfALine)
     return line.Wrong(StrCat("not TIMESTAMP,ContextTokens,GeneratedTokens: ", Printable(text, 60)));
-  const char* const rest = strptime(cells[0].c_str(), "%Y-%m-%d %H:%M:", &day);
+  absl::string_view time = cells[0];
+  if (!absl::ConsumeSuffix(&time, "+00:00")) absl::ConsumeSuffix(&time, "Z");  // of 2024; nothing in the trace of 2023
+  const std::string utc(time);
+  const char* const rest =
+      utc.find('\0') == std::string::npos ? strptime(utc.c_str(), "%Y-%m-%d %H:%M:", &day) : nullptr;
   if (rest == nullptr || !absl::SimpleAtod(rest, &seconds) || !(seconds >= 0 && seconds < 61))
     return line.Wrong(StrCat("not a time: ", Printable(cells[0], 40)));
   Prompt prompt{.tokens = input, .output_tokens = std::max<int64_t>(1, output)};

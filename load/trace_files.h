@@ -20,7 +20,7 @@ class TraceReader {
   /// Mooncake's form {"timestamp", "input_length", "output_length", "hash_ids"} in ms, or the same as {"ts", "il",
   /// "ol", "bh"}; of timed_trace under the names and in the units that its flags say.
   absl::StatusOr<Prompt> Json(const std::string& text, const DatasetLine& line, uint64_t number);
-  /// Azure's: 2023-11-16 18:15:46.6805900,374,44
+  /// Azure's: 2023-11-16 18:15:46.6805900,374,44, or that of 2024: 2024-05-10 00:00:00.009930+00:00,2162,5
   absl::StatusOr<Prompt> Azure(const std::string& text, const DatasetLine& line, uint64_t number);
 
  private:

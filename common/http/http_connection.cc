@@ -5,9 +5,11 @@
 #include "common/http/http_connection.h"
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -16,7 +18,12 @@
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
+#include <charconv>
+#include <cstring>
 #include <optional>
+
+#include "absl/strings/str_format.h"
+#include "common/net/resolver.h"
 
 namespace baton {
 namespace asio = boost::asio;
@@ -26,6 +33,21 @@ namespace http = beast::http;
 namespace {
 
 constexpr size_t kPieceBytes = 4 << 10;  ///< of a read: a kept connection holds two of them
+
+/// What the resolver's thread leaves for the executor's, which may have given up by then.
+struct Question {
+  asio::steady_timer until;
+  absl::StatusOr<std::vector<net::SocketAddress>> found;
+};
+
+HttpConnection::Addresses EndpointsOf(const std::vector<net::SocketAddress>& addresses) {
+  HttpConnection::Addresses out;
+  for (const net::SocketAddress& address : addresses) {
+    std::memcpy(out.emplace_back().data(), address.get(), address.bytes());
+    out.back().resize(address.bytes());
+  }
+  return out;
+}
 
 auto Into(HttpConnection::Error& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
@@ -41,10 +63,28 @@ struct HttpConnection::State {
   std::array<char, kPieceBytes> piece;
 };
 
-asio::awaitable<HttpConnection::Addresses> HttpConnection::Resolve(std::string_view host, std::string_view port,
-                                                                   Error& error) {
-  asio::ip::tcp::resolver resolver(co_await asio::this_coro::executor);
-  co_return co_await resolver.async_resolve(host, port, Into(error));
+asio::awaitable<absl::StatusOr<HttpConnection::Addresses>> HttpConnection::Resolve(std::string host,
+                                                                                   std::string_view port_text,
+                                                                                   Duration patience) {
+  uint16_t port = 0;
+  std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (const auto known = net::KnownAddresses(host, port)) co_return EndpointsOf(*known);
+  const auto executor = co_await asio::this_coro::executor;
+  const auto question =
+      std::make_shared<Question>(Question{asio::steady_timer(executor, patience),
+                                          absl::DeadlineExceededError(absl::StrFormat(
+                                              "%s: no address of this name within %.3g s", host, Seconds(patience)))});
+  net::Resolver resolver;  // Asio's own would keep the executor until the system has answered
+  resolver.Resolve(host, port, [executor, asked = std::weak_ptr(question)](auto found) {
+    asio::post(executor, [question = asked.lock(), found = std::move(found)]() mutable {
+      question->found = std::move(found);
+      question->until.cancel();
+    });
+  });
+  Error over;
+  co_await question->until.async_wait(Into(over));
+  if (!question->found.ok()) co_return question->found.status();
+  co_return EndpointsOf(*question->found);
 }
 
 bool HttpConnection::IsTimeout(const Error& error) { return error == beast::error::timeout; }

@@ -10,7 +10,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/clock.h"
 
 namespace baton {
@@ -20,11 +22,13 @@ namespace baton {
 class HttpConnection {
  public:
   using Error = boost::system::error_code;
-  using Addresses = boost::asio::ip::tcp::resolver::results_type;
+  using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
   using Executor = boost::asio::any_io_executor;
 
-  /// The addresses of a host.
-  static boost::asio::awaitable<Addresses> Resolve(std::string_view host, std::string_view port, Error& error);
+  /// The addresses of a host; of "localhost" both. Unavailable: the name is not known, or nobody answers;
+  /// DeadlineExceeded: not within `patience`, whatever the system's resolver does.
+  static boost::asio::awaitable<absl::StatusOr<Addresses>> Resolve(std::string host, std::string_view port,
+                                                                   Duration patience);
   /// An operation took longer than ExpireAfter allows.
   static bool IsTimeout(const Error& error);
 

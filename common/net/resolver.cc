@@ -3,9 +3,17 @@
 #include <thread>
 #include <utility>
 
+#include "common/net/address.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
+
+std::optional<std::vector<SocketAddress>> KnownAddresses(const std::string& host, uint16_t port) {
+  const auto v4 = SocketAddress::Of(host, port);
+  if (!v4.ok()) return std::nullopt;
+  if (IsIpAddress(host)) return std::vector{*v4};
+  return std::vector{*v4, SocketAddress::Of("::1", port).value()};
+}
 
 Resolver::~Resolver() {
   std::lock_guard lock(life_->mutex);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,10 @@
 #include "common/net/socket_address.h"
 
 namespace baton::net {
+
+/// Where a client finds a server without a question: an IP address is itself, "localhost" both 127.0.0.1 and ::1.
+/// nullopt: it is a name.
+std::optional<std::vector<SocketAddress>> KnownAddresses(const std::string& host, uint16_t port);
 
 /// Thread-safe. Gone, it calls nobody, and does not wait for the system's resolver, which can take half a minute.
 class Resolver {

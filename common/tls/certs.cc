@@ -1,17 +1,11 @@
 #include "common/tls/certs.h"
 
-#include <fcntl.h>
 #include <openssl/ec.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cstdio>
 
 #include "common/check.h"
-#include "common/errno_text.h"
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/tls/identity.h"
@@ -126,19 +120,6 @@ absl::StatusOr<CertAndKey> ReadAuthority(const std::string& cert_path, const std
                                                 ") does not belong to the key ", key_path));
   }
   return out;
-}
-
-absl::Status WriteWhole(const std::string& path, const std::string& text, uint32_t mode) {
-  const std::string unfinished = StrCat(path, ".", getpid(), ".new");
-  const int fd = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  const bool written = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                       fchmod(fd, mode) == 0 && fsync(fd) == 0;
-  const int why_not = errno;
-  if (fd >= 0) close(fd);
-  if (written && std::rename(unfinished.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const int error = written ? errno : why_not;
-  if (fd >= 0) unlink(unfinished.c_str());
-  return absl::UnavailableError(StrCat("cannot write ", path, ": ", ErrnoText(error)));
 }
 
 }  // namespace baton::tls

@@ -32,7 +32,4 @@ absl::StatusOr<CertAndKey> MakeCertificate(const CertAndKey& authority, const Ce
 /// As an earlier run wrote them. FailedPrecondition says which file is wrong.
 absl::StatusOr<CertAndKey> ReadAuthority(const std::string& cert_path, const std::string& key_path);
 
-/// Written whole or not at all, with exactly these permissions. Unavailable: the path, with errno's text.
-absl::Status WriteWhole(const std::string& path, const std::string& text, uint32_t mode);
-
 }  // namespace baton::tls

@@ -1,27 +1,15 @@
 #include "load/formats/formats.h"
 
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_split.h"
-#include "common/errno_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "common/whole_file.h"
 
 namespace baton::load {
-namespace {
-
-absl::Status Write(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  return out ? absl::OkStatus()
-             : absl::ResourceExhaustedError(StrCat("--save-as: cannot write ", path, ": ", ErrnoText()));
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<SaveWish>> ParseSaveAs(const std::vector<std::string>& texts) {
   std::vector<SaveWish> out;
@@ -36,16 +24,21 @@ absl::StatusOr<std::vector<SaveWish>> ParseSaveAs(const std::vector<std::string>
   return out;
 }
 
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path, failed);
+  if (!failed) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("cannot make the folder ", path, ": ", failed.message()));
+}
+
 absl::Status SaveAs(const SaveWish& wish, const std::vector<Measured>& all, const BenchOptions& options) {
-  if (wish.format == "guidellm") return Write(wish.path, GuidellmReport(all, options));
-  if (wish.format == "sglang") return Write(wish.path, SglangLines(all, options));
-  std::error_code error;
-  std::filesystem::create_directories(wish.path, error);
-  if (error)
-    return absl::UnavailableError(StrCat("--save-as: cannot make the folder ", wish.path, ": ", error.message()));
-  for (const auto& [name, text] : InferencePerfFiles(all, options))
-    BATON_RETURN_IF_ERROR(Write(StrCat(wish.path, "/", name), text));
-  return absl::OkStatus();
+  if (wish.format == "guidellm") return WriteWhole({{wish.path, GuidellmReport(all, options)}});
+  if (wish.format == "sglang") return WriteWhole({{wish.path, SglangLines(all, options)}});
+  BATON_RETURN_IF_ERROR(MakeFolder(wish.path));
+  std::vector<NewFile> files;
+  for (auto& [name, text] : InferencePerfFiles(all, options))
+    files.push_back({StrCat(wish.path, "/", name), std::move(text)});
+  return WriteWhole(files);
 }
 
 }  // namespace baton::load

@@ -21,7 +21,9 @@ struct SaveWish {
 /// InvalidArgument names the text that is not one.
 absl::StatusOr<std::vector<SaveWish>> ParseSaveAs(const std::vector<std::string>& texts);
 
-/// Writes every run. Unavailable: a file that cannot be written.
+/// With those above it. FailedPrecondition says why not.
+absl::Status MakeFolder(const std::string& path);
+/// Writes every run. Errors: as WriteWhole's.
 absl::Status SaveAs(const SaveWish& wish, const std::vector<Measured>& all, const BenchOptions& options);
 
 /// One report, a benchmark of it per run (`guidellm export` and its library read it).

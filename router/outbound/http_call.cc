@@ -50,14 +50,15 @@ class Fetch {
 
   asio::awaitable<void> Talk() {
     Error error;
-    const auto found = co_await HttpConnection::Resolve(request_.place.host, request_.place.port, error);
-    if (error) {
-      result_ = Broken("its name is not resolved", error);
+    const HttpPlace& place = request_.place;
+    const auto found = co_await HttpConnection::Resolve(place.host, place.port, patience_.answer);
+    if (!found.ok()) {
+      result_ = absl::UnavailableError(StrCat(request_.who, " ", View(found.status().message())));
       co_return;
     }
     HttpConnection server(co_await asio::this_coro::executor);
     server.ExpireAfter(patience_.answer);
-    co_await server.Connect(found, error);
+    co_await server.Connect(*found, error);
     if (error) {
       result_ = Broken("connecting", error);
       co_return;

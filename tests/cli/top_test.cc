@@ -135,6 +135,18 @@ TEST(TopModel, ARequestsStageIsTheLatestAndItsEndTakesItOffTheList) {
   EXPECT_EQ(model.finished()[0].stages_ms[1], 3);
 }
 
+TEST(TopRecording, AClockThatIsSetIsNoPause) {
+  const std::string path = testing::TempDir() + "/clock.jsonl";
+  std::ofstream file(path);
+  for (const char* t : {"1000", "2000", "1990", "2100", "3600000", "3601000", "5000", "6000"})
+    file << R"({"event":"state","t":)" << t << "}\n";
+  file.close();
+  std::vector<double> pauses;
+  const std::vector<RecordedEvent> events = ReadRecording(path).value();
+  for (const RecordedEvent& e : events) pauses.push_back(e.pause_ms);
+  EXPECT_EQ(pauses, (std::vector<double>{0, 1000, 0, 100, kLongestPauseMs, 1000, 0, 1000}));
+}
+
 TEST(TopRecording, SaysFileAndLineOfWhatIsWrong) {
   const std::string path = testing::TempDir() + "/broken.jsonl";
   std::ofstream(path) << R"({"event":"hello","t":1})" << "\n\n{\n";

@@ -109,6 +109,21 @@ class Bench(unittest.TestCase):
         self.assertIn("refused", self.bench(*dead, "--save-result", "--result-dir", nowhere, code=6))
         self.assertTrue(nowhere.is_dir(), "it is made, as vLLM's does")
 
+    def test_what_finds_no_room_is_said_and_takes_nothing_else_away(self):
+        with Cluster(args=PAIR) as c:
+            said = self.bench("--port", c.port, *SMALL, "--num-prompts", 2, "--max-concurrency", "1,2", "--label", "a/b", "--save-result", "--result-dir",
+                              self.dir, "--save-as", "sglang=/dev/full", "--html", self.dir / "page.html", code=5)
+            self.assertIn("--save-as sglang: cannot write /dev/full: No space left on device", said)
+            self.assertRegex(said, r"\n2 at a time .*\n")
+            self.assertTrue((self.dir / "page.html").exists())
+            self.assertEqual(len(list(self.dir.glob("a_b-*.json"))), 2)
+            said = self.bench("--port", c.port, *SMALL, "--num-prompts", 2, "--max-concurrency", "1,2", "--save-result", "--result-filename", "/dev/full",
+                              "--html", self.dir / "other.html", code=5)
+            self.assertIn("2 files could not be written, the first: the result: cannot write /dev/full: No space left on device", said)
+            self.assertTrue((self.dir / "other.html").exists())
+            said = self.bench("--port", c.port, *SMALL, "--num-prompts", 2, "--kill", "nobody@1s", "--admin-url", c.admin, code=2)
+            self.assertIn("there is no worker nobody", said)
+
     def test_a_sweep_is_a_table_a_page_and_a_file_of_its_runs(self):
         with Cluster(args=PAIR) as c:
             said = self.bench("--port", c.port, *SMALL, "--num-prompts", 12, "--max-concurrency", "1,4", "--num-runs", 2,

@@ -1,7 +1,11 @@
 """The commands of an operator where things are wrong: servers that are silent, addresses that are none, full disks, and signals."""
+import json
 import os
+import pathlib
+import resource
 import signal
 import subprocess
+import tempfile
 import unittest
 
 from harness import BATON, Cluster, TINY, run
@@ -29,6 +33,12 @@ ODD_ANSWERS = [
 
 def begin(*args):
     return subprocess.Popen([str(BATON), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def limited(most_bytes, *args):
+    """On a disk that is full: none of its files grows beyond so many bytes."""
+    return subprocess.run([str(BATON), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes)))
 
 
 class Commands(unittest.TestCase):
@@ -80,6 +90,43 @@ class Commands(unittest.TestCase):
                 self.assertEqual(done.returncode, 5, done.stderr)
                 self.assertIn("cannot write to standard output", done.stderr)
 
+    def test_certificates_for_which_there_is_no_room_are_none_and_those_that_are_there_stay(self):
+        with tempfile.TemporaryDirectory(prefix="baton-full-") as there:
+            folder = pathlib.Path(there, "tls")
+            full = limited(300, "certs", folder)  # a key has some 240 bytes, a certificate more
+            self.assertEqual(full.returncode, 5, full.stderr)
+            self.assertRegex(full.stderr, f"^baton: cannot write {folder}/ca.crt: File too large\n$")
+            self.assertEqual(list(folder.iterdir()), [])
+            self.assertEqual(run(["certs", folder]).returncode, 0)
+            before = {file.name: file.read_bytes() for file in folder.iterdir()}
+            self.assertEqual(limited(300, "certs", folder).returncode, 5)
+            self.assertEqual({file.name: file.read_bytes() for file in folder.iterdir()}, before)
+            for file in folder.iterdir():
+                self.assertEqual(file.stat().st_mode & 0o777, 0o644 if file.suffix == ".crt" else 0o600, file)
+            blocked = run(["certs", "/dev/null/x"])
+            self.assertEqual(blocked.returncode, 2, blocked.stderr)
+
+    def test_nothing_is_left_of_a_plan_that_a_signal_ends(self):
+        shape = ["--model-shape", "llama-3.1-8b", "--max-model-len", "8192", "--memory", "80GiB", "--memory-bandwidth", "3350", "--compute", "800"]
+        with tempfile.TemporaryDirectory(prefix="baton-signal-") as there:
+            line = json.dumps({"timestamp": 0, "input_length": 4000, "output_length": 1000})
+            trace = pathlib.Path(there, "trace.jsonl")
+            trace.write_text((line + "\n") * 20000)
+            temporary = pathlib.Path(there, "tmp")
+            temporary.mkdir()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                plan = subprocess.Popen([str(BATON), "sim", *shape, "--both", "2", "--trace", str(trace), "--num-prompts", "20000"],
+                                        env={**os.environ, "TMPDIR": str(temporary)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                while plan.poll() is None and not list(temporary.glob("*/config.json")):
+                    pass
+                self.assertIsNone(plan.poll())
+                plan.send_signal(number)
+                self.assertEqual(plan.wait(30), -number)
+                self.assertEqual(list(temporary.iterdir()), [])
+            nowhere = run(["plan", *shape], env={**os.environ, "TMPDIR": "/nowhere"})
+            self.assertEqual(nowhere.returncode, 2, nowhere.stderr)
+            self.assertIn("cannot make the folder /nowhere/baton-shape-", nowhere.stderr)
+
     def test_who_has_read_enough_is_no_failure(self):
         reads, writes = os.pipe()
         os.close(reads)
@@ -96,6 +143,17 @@ class AtACluster(unittest.TestCase):
             self.assertNotEqual(shown.stdout.readline(), "")
             shown.stdout.close()
             self.assertEqual(shown.wait(30), 0)
+
+    def test_a_recording_that_finds_no_room_ends_with_a_whole_line(self):
+        with Cluster(args=["--threads", 1]) as c, tempfile.TemporaryDirectory(prefix="baton-record-") as there:
+            record = pathlib.Path(there, "run.jsonl")
+            done = limited(2000, "top", "--url", c.admin, "--interval-ms", 50, "--record", record)
+            self.assertEqual((done.returncode, done.stderr), (5, f"baton: --record: cannot write {record}: File too large\n"))
+            self.assertTrue(all(json.loads(line)["event"] for line in record.read_text().splitlines()))
+            self.assertEqual(run(["top", "--once", "--replay", record]).returncode, 0)
+            before = record.read_bytes()
+            self.assertEqual(run(["top", "--once", "--url", c.admin, "--record", record]).returncode, 2)
+            self.assertEqual(record.read_bytes(), before)
 
     def test_top_says_that_a_router_is_silent(self):
         with Cluster(args=["--threads", 1]) as c:

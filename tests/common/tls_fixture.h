@@ -13,6 +13,7 @@
 #include "common/tls/identity.h"
 #include "common/tls/live_identity.h"
 #include "common/tls/peer_tls.h"
+#include "common/whole_file.h"
 
 namespace baton::tls {
 
@@ -32,7 +33,7 @@ class CertDir {
   std::string path(const std::string& file) const { return (dir_ / file).string(); }
 
   void Write(const std::string& file, const std::string& text) const {
-    ASSERT_TRUE(WriteWhole(path(file), text, 0600).ok()) << file;
+    ASSERT_TRUE(WriteWhole({{path(file), text, 0600}}).ok()) << file;
   }
 
   /// NAME.crt, NAME.key of `authority`, beside ca.crt, as files of an identity. Days count from now on.

@@ -51,6 +51,18 @@ TEST(Merge, RunsLieBesideEachOtherAsTheirClocksSay) {
   EXPECT_EQ(merged.run.connections, 2);
 }
 
+TEST(Merge, RunsThatDoNotOverlapAreSaid) {
+  const Measured first = Steady("", {2, 3}, 0, 6, 20);  // 6 times 60 ms
+  Measured second = first;
+  std::string note;
+  for (const auto& [begin, said] : {std::pair{1000.2, false}, {1000.5, true}, {999.9, false}, {900.0, true}}) {
+    second.run.started_at_s = begin;
+    ASSERT_TRUE(MergeTexts({{"a", Detailed(first)}, {"b", Detailed(second)}}, {}, &note).ok());
+    EXPECT_EQ(!note.empty(), said) << begin << note;
+  }
+  EXPECT_THAT(note, HasSubstr("--merge: a began 99.64 s after"));
+}
+
 TEST(Merge, AFileThatIsNoneIsRefusedWithItsName) {
   const auto refusal = [](const std::string& text) {
     return std::string(

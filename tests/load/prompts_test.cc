@@ -175,6 +175,27 @@ TEST_F(DatasetFile, AnAzureTraceIsReadWithItsFractions) {
   EXPECT_EQ((*got)[1].output_tokens, 5);
 }
 
+TEST_F(DatasetFile, AnAzureTraceOf2024NamesItsZoneAndAMarkBeforeTheFirstLineIsNoPartOfIt) {
+  const auto got = Read("azure",
+                        "\xEF\xBB\xBFTIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
+                        "2024-05-10 00:00:01.009930Z,2399,6\n");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[1].at->count(), 1'000'000'000);
+  for (const std::string time : {"2024-05-10 00:00:01.5+02:00", "2024-05-10 00:00:01.5ZZ"})
+    EXPECT_FALSE(Read("azure", time + ",1,2\n").ok()) << time;
+  std::string nul = "2024-05-10 00:00:01.5";
+  nul.push_back('\0');
+  EXPECT_FALSE(Read("azure", nul + "junk,1,2\n").ok());
+}
+
+TEST_F(DatasetFile, ALineOfBracketsIsRefusedAndNotRecursedInto) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  BenchOptions chat;
+  chat.backend = "openai-chat";
+  EXPECT_THAT(Read("custom", StrCat(R"({"messages": )", deep, "}\n"), chat).status().message(),
+              HasSubstr("not a JSON object"));
+}
+
 TEST_F(DatasetFile, ABrokenLineIsNamedWithFileAndNumber) {
   const std::string good = R"({"timestamp": 10, "input_length": 5, "output_length": 5})"
                            "\n\n";

@@ -127,6 +127,15 @@ TEST(Execute, EveryWayToFailHasItsKind) {
       {{Stream({"[DONE]"})}, Failure::kMalformed, "without a token"},
       {{Whole(200, "application/json", "{}")}, Failure::kMalformed, "not an event stream"},
       {{"220 smtp ready\r\n", true}, Failure::kBroken, "no answer"},
+      {{"HTTP/1.1 307 Moved\r\nLocation: http://elsewhere.example/v1/\r\nContent-Length: 0\r\n\r\n"},
+       Failure::kRefused,
+       "HTTP 307: it is at http://elsewhere.example/v1/"},
+      {{"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"},
+       Failure::kRefused,
+       "HTTP 503"},
+      {{Stream({GoodEvents("a")[0], R"({"choices":[{"text":"","finish_reason":"abort"}]})", "[DONE]"})},
+       Failure::kError,
+       "finish_reason abort"},
   };
   for (const auto& row : rows) {
     StubServer server([&](const std::string&, int) { return row.reply; });
@@ -136,6 +145,67 @@ TEST(Execute, EveryWayToFailHasItsKind) {
       EXPECT_THAT(o.error, HasSubstr(row.error));
     }
     EXPECT_EQ(Summarize(run, {}).failed, 3);
+  }
+}
+
+TEST(Execute, AnAnswerIsOverAtItsDoneWhateverBecomesOfItsBody) {
+  std::string cut = Stream(GoodEvents("a"));
+  cut.resize(cut.size() - 5);  // the last chunk
+  for (const bool closes : {true, false}) {
+    StubServer server([&](const std::string&, int) { return Reply{cut, closes}; });
+    const RunResult run = Try(server.port(), Few(2, 2)).run;
+    for (const Outcome& o : run.outcomes) {
+      EXPECT_TRUE(o.ok()) << o.error;
+      EXPECT_EQ(o.answer.text, "ab");
+      EXPECT_LT(o.E2elMs(), 1000) << "the wait for the rest is not the answer's";
+    }
+    EXPECT_EQ(server.connections(), 2);
+  }
+}
+
+TEST(Execute, OddButRightStreamsAreRead) {
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\n";
+  const std::string events =
+      ": a comment\r\nevent: x\r\ndata:{\"choices\":[{\"text\":\"\xc3\xa4\"}]}\r\n\r\n: ping\r\n\r\n"
+      "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"stop\"}]}\r\n\r\ndata: [DONE]\r\n\r\n";
+  std::string bytes = head + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char c : events) bytes += StrCat("1;ext=1\r\n", std::string(1, c), "\r\n");  // also within the umlaut
+  bytes += "0\r\nX-Sum: 1\r\n\r\n";
+  const std::string to_the_end = head + "Connection: close\r\n\r\n" + events;
+  for (const Reply& reply : {Reply{bytes}, Reply{to_the_end, true}}) {
+    StubServer server([&](const std::string&, int) { return reply; });
+    const RunResult run = Try(server.port(), Few(3, 1)).run;
+    for (const Outcome& o : run.outcomes) {
+      ASSERT_TRUE(o.ok()) << o.error;
+      EXPECT_EQ(o.answer.text,
+                "\xc3\xa4"
+                "b");
+      EXPECT_EQ(o.OutputTokens(), 2) << "no usage: the chunks";
+    }
+    EXPECT_TRUE(Summarize(run, {}).tokens_are_chunks);
+    EXPECT_EQ(server.connections(), reply.close ? 3 : 1);
+  }
+}
+
+TEST(Execute, AnAnswerWithoutEndIsGivenUp) {
+  std::string events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+  const std::string one = StrCat("data: {\"choices\":[{\"text\":\"", std::string(8 << 20, 'x'), "\"}]}\n\n");
+  for (int i = 0; i < 10; ++i) events += one;
+  StubServer server([&](const std::string&, int) { return Reply{events}; });
+  const RunResult run = Try(server.port(), Few(1, 1)).run;
+  EXPECT_EQ(run.outcomes[0].failure, Failure::kMalformed);
+  EXPECT_THAT(run.outcomes[0].error, HasSubstr("an answer of more than 67108864 bytes"));
+}
+
+TEST(RequestBody, WhatExtraBodySaysStandsInThePlaceOfOurs) {
+  BenchOptions o = Few(1, 1);
+  o.extra_body = R"({"seed":7,"max_tokens":3})";
+  const std::string body = RequestBody::Make(o, "m")->Of(MakePrompts(o)->front(), 0);
+  EXPECT_EQ(nlohmann::json::parse(body)["seed"], 7);
+  EXPECT_EQ(body.find("max_tokens"), body.rfind("max_tokens")) << body;
+  for (const char* bad : {R"({"stream":false})", R"({"prompt":"x"})", R"({"messages":[]})", "[]"}) {
+    o.extra_body = bad;
+    EXPECT_THAT(std::string(RequestBody::Make(o, "m").status().message()), HasSubstr("--extra-body")) << bad;
   }
 }
 
