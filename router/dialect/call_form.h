@@ -47,6 +47,7 @@ struct Callable {
   std::string name;
   std::string schema;   ///< of its arguments: JSON
   bool strict = false;  ///< they must fit it, also where the model calls by itself
+  size_t place = 0;     ///< in the request's list of tools
 };
 
 /// Null: there is no form of that name.

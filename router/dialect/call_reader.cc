@@ -11,6 +11,26 @@
 namespace baton::router {
 namespace {
 
+/// A JSON object that comes in pieces.
+class ObjectScan {
+ public:
+  void Take(std::string_view text) {
+    for (const char c : text) {
+      if (std::exchange(escaped_, false)) continue;
+      escaped_ = quoted_ && c == '\\';
+      if (c == '"') quoted_ = !quoted_;
+      if (quoted_) continue;
+      if (c == '{' || c == '[') ++depth_;
+      if ((c == '}' || c == ']') && --depth_ == 0) ended_ = true;
+    }
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  int depth_ = 0;
+  bool quoted_ = false, escaped_ = false, ended_ = false;
+};
+
 class ForcedCall final : public ToolCallReader {
  public:
   explicit ForcedCall(std::vector<std::string> names) : names_(std::move(names)) {}
@@ -29,19 +49,25 @@ class ForcedCall final : public ToolCallReader {
     const size_t last_brace = held_.ends_with('}') ? 1 : 0;
     call.arguments = held_.substr(0, held_.size() - last_brace);
     held_ = held_.substr(held_.size() - last_brace);
+    arguments_.Take(call.arguments);
     if (call.name.empty() && call.arguments.empty()) return {};
     return {"", {std::move(call)}};
   }
 
-  Piece Finish(bool whole) override {
-    if (!named_ || whole || held_.empty()) return {};
-    return {"", {{0, "", held_}}};
+  // Whoever ended the text: a stop token may cut a call, too.
+  Piece Finish(bool) override {
+    if (!named_ || held_.empty() || arguments_.ended()) return {};
+    arguments_.Take(held_);
+    return {"", {{0, "", std::exchange(held_, {})}}};
   }
+
+  bool HasWholeCall() const override { return arguments_.ended(); }
 
  private:
   const std::vector<std::string> names_;
   bool named_ = false;
   std::string held_;  ///< before the name is known: all; then: a brace that may be the answer's last
+  ObjectScan arguments_;
 };
 
 constexpr std::string_view kWhite = " \t\r\n";
@@ -65,6 +91,8 @@ bool Agree(std::string_view a, std::string_view b) { return a.starts_with(b) || 
 class FreeCalls : public ToolCallReader {
  public:
   FreeCalls(const CallForm& form, std::vector<std::string> names) : form_(form), names_(std::move(names)) {}
+
+  bool HasWholeCall() const override { return calls_ > 0; }
 
  protected:
   bool IsName(std::string_view name) const { return std::ranges::find(names_, name) != names_.end(); }

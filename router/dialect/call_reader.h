@@ -36,9 +36,12 @@ class ToolCallReader {
   virtual Piece Append(std::string_view text) = 0;
   /// The end of the text. `whole`: the model has ended it; else it was cut.
   virtual Piece Finish(bool whole) = 0;
+  /// Behind the end: there is a call, and it is not cut.
+  virtual bool HasWholeCall() const = 0;
 };
 
-/// Of an answer that is one call of one of these functions. Of a cut answer the rest is arguments, too.
+/// Of an answer that is one call of one of these functions. Of a cut answer the rest is arguments, too: they are an
+/// object, or the beginning of one.
 std::unique_ptr<ToolCallReader> ReadForcedCall(std::vector<std::string> names);
 /// Of an answer that may have calls of these functions in this form. A call comes whole; what looks like a call but is
 /// none of one of them stays text. `well_formed`: a grammar holds the calls (call_grammar.h); else what a model got

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "router/dialect/exact_json.h"
 #include "router/dialect/loose_value.h"
 
 namespace baton::router {
@@ -10,20 +11,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-std::optional<OrderedJson> ParseJson(std::string_view text) {
-  bool too_deep = false;
-  const auto look = [&](int depth, OrderedJson::parse_event_t, const OrderedJson&) {
-    too_deep = too_deep || depth > kDeepestValue;
-    return !too_deep;
-  };
-  OrderedJson json = OrderedJson::parse(text, look, /*allow_exceptions=*/false);
-  if (too_deep || json.is_discarded()) return std::nullopt;
-  return json;
-}
-
-std::string JsonText(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
+std::optional<OrderedJson> ParseJson(std::string_view text) { return ParseExact(text, kDeepestValue); }
 
 std::string_view Trimmed(std::string_view text) {
   constexpr std::string_view kWhite = " \t\r\n";
@@ -41,7 +29,7 @@ std::optional<WrittenCall> CallOf(const OrderedJson& json) {
         given.is_string() ? ParseJson(given.get_ref<const std::string&>()) : std::nullopt;
     const OrderedJson& arguments = inner ? *inner : given;
     if (!arguments.is_object()) return std::nullopt;
-    call.arguments = JsonText(arguments);
+    call.arguments = ExactText(arguments);
     break;
   }
   return call;
@@ -117,7 +105,7 @@ WrittenCalls ReadMistralCalls(std::string_view text) {
   TakePrefix(text, "[ARGS]");
   const std::optional<OrderedJson> arguments = ParseJson(text);
   if (call.name.empty() || !arguments || !arguments->is_object()) return std::nullopt;
-  call.arguments = JsonText(*arguments);
+  call.arguments = ExactText(*arguments);
   return calls;
 }
 
@@ -139,7 +127,7 @@ WrittenCalls ReadPythonCalls(std::string_view text) {
       arguments[key] = *std::move(value);
       if (!in.Take(',') && !in.Sees(')')) return std::nullopt;
     }
-    call.arguments = JsonText(arguments);
+    call.arguments = ExactText(arguments);
   } while (in.Take(',') && !in.Sees(']'));
   if (!in.Take(']') || !in.AtEnd()) return std::nullopt;
   return calls;
@@ -152,7 +140,7 @@ WrittenCalls ReadGemmaCalls(std::string_view text) {
   WrittenCall call{in.Word(), ""};
   const std::optional<OrderedJson> arguments = in.Sees('{') ? in.Value() : std::nullopt;
   if (call.name.empty() || !arguments || !in.AtEnd()) return std::nullopt;
-  call.arguments = JsonText(*arguments);
+  call.arguments = ExactText(*arguments);
   return std::vector{std::move(call)};
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "router/dialect/exact_json.h"
 
 namespace baton::router {
 namespace {
@@ -120,6 +121,9 @@ std::optional<nlohmann::ordered_json> LooseReader::Number() {
   int64_t integer = 0;
   if (const auto [at, failed] = std::from_chars(text.data(), last, integer); failed == std::errc() && at == last)
     return Json(integer);
+  const std::string_view digits = std::string_view(text).substr(text.starts_with('-') ? 1 : 0);
+  const bool whole = !digits.empty() && digits.find_first_not_of("0123456789") == digits.npos;
+  if (whole && !digits.starts_with('0')) return BigInteger(text);
   double number = 0;
   const auto [at, failed] = std::from_chars(text.data(), last, number);
   if (text.empty() || failed != std::errc() || at != last || !std::isfinite(number)) return std::nullopt;

@@ -1,5 +1,7 @@
 #include "router/dialect/message_roles.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -10,6 +12,7 @@
 #include "common/str_cat.h"
 
 namespace baton::router {
+namespace ondemand = simdjson::ondemand;
 namespace {
 
 constexpr std::string_view kUsual[] = {"system", "user", "assistant", "tool"};
@@ -22,44 +25,38 @@ bool SpeaksOf(std::string_view source, std::string_view role) {
   return source.find(StrCat("'", role, "'")) != source.npos || source.find(StrCat("\"", role, "\"")) != source.npos;
 }
 
-/// The values of an array, as they are written.
-std::vector<std::string_view> ValuesOf(std::string_view array) {
-  std::vector<std::string_view> values;
-  size_t depth = 0, begin = 1;
-  bool quoted = false;
-  for (size_t i = 0; i < array.size(); ++i) {
-    const char c = array[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      quoted = c != '"';
-      continue;
-    }
-    quoted = c == '"';
-    if (c == '[' || c == '{') ++depth;
-    const bool ends = (c == ',' && depth == 1) || (c == ']' && depth == 1);
-    if (c == ']' || c == '}') --depth;
-    if (!ends) continue;
-    if (i > begin) values.push_back(array.substr(begin, i - begin));
-    begin = i + 1;
-  }
-  return values;
-}
-
-/// A message. Members that are no texts count as empty; of two with one name the last counts.
+/// A message, as it is written. Members that are no texts count as empty; of two with one name the last counts.
 struct RoledMessage {
-  std::string_view json;
-  std::string role, content;
+  std::string json, role, content;
 };
 
+/// Reads one of them.
+bool ReadRoled(ondemand::object members, RoledMessage& message) {
+  std::string_view json;
+  if (members.raw_json().get(json) || members.reset().error()) return false;
+  message.json = std::string(json);
+  for (auto one : members) {
+    ondemand::field member;
+    std::string_view name, text;
+    if (std::move(one).get(member) || member.unescaped_key().get(name)) return false;
+    if (name != "role" && name != "content") continue;
+    if (member.value().get_string().get(text)) text = "";
+    (name == "role" ? message.role : message.content) = std::string(text);
+  }
+  return true;
+}
+
+/// `messages_json`: an array of objects.
 std::vector<RoledMessage> MessagesOf(std::string_view messages_json) {
   std::vector<RoledMessage> messages;
-  for (const std::string_view one : ValuesOf(messages_json)) {
-    const nlohmann::json members = nlohmann::json::parse(one, nullptr, /*allow_exceptions=*/false);
-    const auto text = [&](const char* name) {
-      const auto found = members.find(name);
-      return found != members.end() && found->is_string() ? found->get<std::string>() : "";
-    };
-    messages.push_back({one, text("role"), text("content")});
+  const simdjson::padded_string text(messages_json);
+  ondemand::parser parser;
+  ondemand::document document;
+  ondemand::array list;
+  if (parser.iterate(text).get(document) || document.get_array().get(list)) return messages;
+  for (auto one : list) {
+    ondemand::object members;
+    if (one.get_object().get(members) || !ReadRoled(members, messages.emplace_back())) break;
   }
   return messages;
 }

@@ -45,7 +45,8 @@ struct ChoicePart {
   size_t text_offset = 0;  ///< text completions: where `logprobs` begin, in characters of their tokens' texts
   std::optional<ChoiceFinish> finish;
   std::vector<CallPart> calls;
-  bool called = false;  ///< there is a call, here or in an earlier chunk
+  bool called = false;          ///< there is a call, here or in an earlier chunk
+  bool ended_in_calls = false;  ///< why `finish` came
 };
 
 /// Text and calls of `part` as they were generated. `text` is called with no empty one.

@@ -62,7 +62,16 @@ std::unique_ptr<ToolCallReader> CompletionAnswer::MakeReader() const {
 
 std::optional<ApiError> CompletionAnswer::HoldStrictCalls() {
   if (request_.input.sampling.grammar) return std::nullopt;
-  auto lark = FreeCallGrammar(*Form(), request_.callable, *service_.services().model.tokenizer);
+  const Tokenizer& tokenizer = *service_.services().model.tokenizer;
+  for (const Callable& one : request_.callable) {
+    if (one.strict) request_.input.grammar_parts.push_back(SchemaOf(one));
+  }
+  auto lark = FreeCallGrammar(*Form(), request_.callable, tokenizer);
+  for (size_t i = 0; !lark.ok() && i < request_.callable.size(); ++i) {
+    const auto alone = FreeCallGrammar(*Form(), {request_.callable[i]}, tokenizer);
+    const std::string field = SchemaOf(request_.callable[i]).field;
+    if (!alone.ok()) return BadRequest(StrCat("`", field, "`: ", alone.status().message(), "."), field);
+  }
   if (!lark.ok()) return BadRequest(StrCat("`tools`: ", lark.status().message(), "."), "tools");
   if (lark->empty()) return std::nullopt;
   request_.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, *std::move(lark)});
@@ -304,6 +313,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   if (request_.api == Api::kResponses)
     choice.text_positions.End({!piece.text.empty(), !piece.calls.empty()}, choice.part.logprobs);
   TakeCalls(choice.part, std::move(piece));
+  choice.part.ended_in_calls = choice.reader && choice.reader->HasWholeCall() && EndedInCalls(finish);
   if (!request_.stream) return;  // Whole has the rest
   Flush(choice, true);
   WriteHeldFinish(false);

@@ -6,8 +6,12 @@ bool EndedByModel(const ChoiceFinish& finish) {
   return finish.reason == FinishReason::kStop && !finish.stop_string && !finish.nothing_allowed;
 }
 
-const char* OpenAiFinishReason(const ChoiceFinish& finish, bool called) {
-  if (called && EndedByModel(finish)) return "tool_calls";
+bool EndedInCalls(const ChoiceFinish& finish) {
+  return finish.reason == FinishReason::kStop && !finish.nothing_allowed;
+}
+
+const char* OpenAiFinishReason(const ChoiceFinish& finish, bool calls) {
+  if (calls) return "tool_calls";
   switch (finish.reason) {
     case FinishReason::kStop: return "stop";
     case FinishReason::kLength: return "length";
@@ -16,10 +20,10 @@ const char* OpenAiFinishReason(const ChoiceFinish& finish, bool called) {
   }
 }
 
-const char* MessagesStopReason(const ChoiceFinish& finish, bool called) {
+const char* MessagesStopReason(const ChoiceFinish& finish, bool calls) {
+  if (calls) return "tool_use";
   if (finish.reason == FinishReason::kLength) return "max_tokens";
-  if (finish.stop_string) return "stop_sequence";
-  return called && EndedByModel(finish) ? "tool_use" : "end_turn";
+  return finish.stop_string ? "stop_sequence" : "end_turn";
 }
 
 const char* OllamaDoneReason(const ChoiceFinish& finish) {

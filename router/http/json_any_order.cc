@@ -35,7 +35,7 @@ class AnyOrder {
   MaybeError Write(Element schema, const std::string& path, std::string& out) {
     simdjson::dom::object members;
     if (schema.get_object().get(members)) {
-      out += simdjson::minify(schema);
+      out += TextOf(schema);
       return std::nullopt;
     }
     Element properties, required, least;
@@ -87,7 +87,7 @@ class AnyOrder {
       }
       out += ']';
     } else {
-      out += simdjson::minify(value);
+      out += TextOf(value);
     }
     return std::nullopt;
   }

@@ -5,44 +5,48 @@
 namespace baton::router::json {
 namespace {
 
-// The text of an object becomes that object, no text an empty one. All else stays as it is.
+// The text of an object becomes that object, no text and null an empty one. All else stays as it is.
 void AppendArguments(Element arguments, JsonWriter& w) {
   std::string_view text;
+  if (arguments.is_null()) {
+    w.Raw("{}");
+    return;
+  }
   if (arguments.get_string().get(text)) {
-    w.Raw(simdjson::minify(arguments));
+    w.Raw(HeldText(arguments));
     return;
   }
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     w.Raw("{}");
     return;
   }
-  simdjson::dom::parser parser;
-  simdjson::dom::object object;
-  if (parser.parse(text.data(), text.size()).get_object().get(object)) {
-    w.String(text);
+  Document inner;
+  if (ParseInner(text, inner) && inner.whole.is_object()) {
+    w.Raw(HeldText(inner.whole));
   } else {
-    w.Raw(simdjson::minify(object));
+    w.String(text);
   }
 }
 
 void AppendCall(Element call, JsonWriter& w) {
   simdjson::dom::object members, function;
   if (call.get_object().get(members)) {
-    w.Raw(simdjson::minify(call));
+    w.Raw(HeldText(call));
     return;
   }
   w.BeginObject();
   for (auto [key, value] : members) {
     w.Key(key);
     if (key != "function" || value.get_object().get(function)) {
-      w.Raw(simdjson::minify(value));
+      w.Raw(HeldText(value));
       continue;
     }
     w.BeginObject();
     for (auto [name, inner] : function) {
       w.Key(name);
-      name == "arguments" ? AppendArguments(inner, w) : void(w.Raw(simdjson::minify(inner)));
+      name == "arguments" ? AppendArguments(inner, w) : void(w.Raw(HeldText(inner)));
     }
+    if (function["arguments"].error()) w.Key("arguments").Raw("{}");  // templates print them
     w.EndObject();
   }
   w.EndObject();
@@ -52,7 +56,6 @@ void AppendCall(Element call, JsonWriter& w) {
 
 MaybeError CheckCalls(const std::string& where, Element calls) {
   simdjson::dom::array array;
-  if (calls.is_null()) return std::nullopt;
   if (calls.get_array().get(array)) return WrongType(where, "an array", calls);
   size_t number = 0;
   for (Element call : array) {
@@ -66,7 +69,7 @@ void AppendCalls(Element calls, std::string& out) {
   JsonWriter w(out);
   simdjson::dom::array array;
   if (calls.get_array().get(array)) {
-    w.Raw(simdjson::minify(calls));
+    w.Raw(HeldText(calls));
     return;
   }
   w.BeginArray();

@@ -15,7 +15,7 @@ using Parsed = std::variant<CompletionRequest, ApiError>;
 /// A field that the other API does not have: a chat's, or one that nobody knows.
 inline void PassOn(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
   if (IsFieldOfAnyApi(key)) {
-    w.Key(key).Raw(simdjson::minify(value));
+    w.Key(key).Raw(TextOf(value));
   } else {
     NoteUnknown(given, std::string(key.substr(0, 64)));
   }
@@ -27,6 +27,7 @@ inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), con
   limits.max_bytes = std::max(limits.max_bytes, made.size());
   limits.max_depth += 4;  // what the translation puts around a value
   limits.readable_behind = 0;
+  limits.names_differ = true;
   Parsed parsed = parse(made, limits);
   if (auto* error = std::get_if<ApiError>(&parsed)) return InTheirWords(std::move(*error), given.renamed);
   if (auto* request = std::get_if<CompletionRequest>(&parsed)) {

@@ -86,7 +86,7 @@ MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
 template <class T>
 MaybeError ReadSampling(const SamplingField& field, Element e, T& out) {
   if constexpr (std::is_same_v<T, std::optional<float>>) {
-    if (double wide = 0; !e.get_double().get(wide) && !IsFloat(wide)) return NoFloat(field, wide);
+    if (double wide = 0; !e.get_double().get(wide) && !IsFloat(wide)) return NoFloat(field, NumberText(e));
   }
   if (auto error = Read(field.name, e, out)) return error;
   if constexpr (std::is_same_v<T, std::vector<int32_t>>) {

@@ -27,7 +27,7 @@ MaybeError TakeSchema(std::string_view field, Element e, CompletionRequest& r) {
   std::string_view text;
   if (!e.get_string().get(text)) return Take(field, GrammarKind::kJsonSchema, std::string(text), r);
   if (!e.is_object() && !e.is_bool()) return WrongType(field, "a JSON Schema", e);
-  return Take(field, GrammarKind::kJsonSchema, simdjson::minify(e), r);
+  return Take(field, GrammarKind::kJsonSchema, TextOf(e), r);
 }
 
 MaybeError TakeText(std::string_view field, GrammarKind kind, Element e, CompletionRequest& r) {
@@ -43,15 +43,17 @@ MaybeError TakeChoices(std::string_view field, Element e, CompletionRequest& r) 
   for (Element choice : choices) {
     if (!choice.is_string()) return WrongType(field, "an array of strings", choice);
   }
-  return Take(field, GrammarKind::kChoice, simdjson::minify(e), r);
+  return Take(field, GrammarKind::kChoice, TextOf(e), r);
 }
 
 /// A structural tag is an object, or its text.
 MaybeError TakeStructuralTag(std::string_view field, Element e, CompletionRequest& r) {
   std::string_view text;
-  simdjson::dom::parser parser;
-  if (!e.get_string().get(text) && parser.parse(text.data(), text.size()).get(e))
-    return BadRequest(StrCat("`", field, "` is not JSON."), std::string(field));
+  Document inner;
+  if (!e.get_string().get(text)) {
+    if (!ParseInner(text, inner)) return BadRequest(StrCat("`", field, "` is not JSON."), std::string(field));
+    e = inner.whole;
+  }
   if (!e.is_object()) return WrongType(field, "an object", e);
   std::string lark;
   std::vector<TokenRule> tokens;

@@ -2,6 +2,7 @@
 // reader does the rest.
 #include <algorithm>
 
+#include "common/foreign_text.h"
 #include "router/http/json_chat.h"
 #include "router/json_writer.h"
 
@@ -85,7 +86,7 @@ class MessageWriter {
     if (!calls_.empty()) calls_ += ",";
     JsonWriter w(calls_);
     w.BeginObject().Field("id", id).Field("type", "function").Key("function").BeginObject().Field("name", name);
-    w.Key("arguments").Raw(has_input ? simdjson::minify(input) : "{}").EndObject().EndObject();
+    w.Key("arguments").Raw(has_input ? json::TextOf(input) : "{}").EndObject().EndObject();
     return std::nullopt;
   }
 
@@ -167,19 +168,23 @@ MaybeError WriteTools(Element tools, JsonWriter& w, CompletionRequest& given) {
   w.Key("tools").BeginArray();
   size_t number = 0;
   for (Element tool : list) {
+    const std::string field = StrCat("tools[", number++, "]");
+    const auto needs = [&](const char* name, const char* what) {
+      return BadRequest(StrCat("`", field, ".", name, "` is required: ", what, "."), StrCat(field, ".", name));
+    };
     std::string_view type, name;
     Element member;
-    if (!tool["type"].get_string().get(type) && type != "custom")
-      return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
-    if (tool["name"].get_string().get(name)) return BadRequest("`tools`: every tool needs a `name`.", "tools");
-    if (tool["input_schema"].get(member) || member.is_null()) {
-      return BadRequest(StrCat("`tools[", number, "].input_schema` is required: a JSON Schema of an object."), "tools");
+    if (!tool["type"].get_string().get(type) && type != "custom") {
+      return NotBuilt(field + ".type",
+                      StrCat("a tool of type \"", Printable(type, 40), "\", which the server would have to run,"));
     }
-    ++number;
+    if (tool["name"].get_string().get(name)) return needs("name", "a string");
+    if (tool["input_schema"].get(member) || member.is_null())
+      return needs("input_schema", "a JSON Schema of an object");
     w.BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
     for (const auto& [theirs, ours] : {std::pair("description", "description"), std::pair("input_schema", "parameters"),
                                        std::pair("strict", "strict")}) {
-      if (!tool[theirs].get(member) && !member.is_null()) w.Key(ours).Raw(simdjson::minify(member));
+      if (!tool[theirs].get(member) && !member.is_null()) w.Key(ours).Raw(json::TextOf(member));
     }
     w.EndObject().EndObject();
   }
@@ -220,7 +225,7 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w, CompletionRequest& giv
   w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", type != "disabled").EndObject();
   if (type == "disabled") w.Field("include_reasoning", false);
   if (thinking["budget_tokens"].get(budget) || budget.is_null()) return std::nullopt;
-  w.Key("thinking_token_budget").Raw(simdjson::minify(budget));
+  w.Key("thinking_token_budget").Raw(json::TextOf(budget));
   given.renamed.emplace_back("thinking_token_budget", "thinking.budget_tokens");
   return std::nullopt;
 }
@@ -234,7 +239,7 @@ MaybeError WriteOutputFormat(const char* field, Element format, JsonWriter& w, C
   if (format["type"].get_string().get(type) || type != "json_schema" || format["schema"].get(schema))
     return BadRequest(StrCat("`", field, R"(` must be {"type":"json_schema","schema":{…}}.)"), field);
   w.Key("response_format").BeginObject().Field("type", "json_schema").Key("json_schema").BeginObject();
-  w.Field("name", "output").Key("schema").Raw(simdjson::minify(schema)).EndObject().EndObject();
+  w.Field("name", "output").Key("schema").Raw(json::TextOf(schema)).EndObject().EndObject();
   return std::nullopt;
 }
 
@@ -244,7 +249,7 @@ MaybeError WriteOutputConfig(Element config, JsonWriter& w, CompletionRequest& g
   if (config.get_object().get(object)) return json::WrongType("output_config", "an object", config);
   if (!object["effort"].get(effort) && !effort.is_null()) {
     if (!effort.is_string()) return json::WrongType("output_config.effort", "a string", effort);
-    w.Key("reasoning_effort").Raw(simdjson::minify(effort));
+    w.Key("reasoning_effort").Raw(json::TextOf(effort));
   }
   if (object["format"].get(format) || format.is_null()) return std::nullopt;
   return WriteOutputFormat("output_config.format", format, w, given);
@@ -256,7 +261,7 @@ MaybeError WriteMessagesField(std::string_view key, Element value, JsonWriter& w
     json::ReadIgnoredField(key, value, error);
     return error;
   } else if (key == "stop_sequences") {
-    w.Key("stop").Raw(simdjson::minify(value));
+    w.Key("stop").Raw(json::TextOf(value));
     unknown.renamed.emplace_back("stop", key);
   } else if (key == "tools") {
     return WriteTools(value, w, unknown);

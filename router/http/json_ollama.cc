@@ -39,7 +39,7 @@ MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given
   if (options.get_object().get(object)) return json::WrongType("options", "an object", options);
   for (auto [key, value] : object) {
     if (value.is_null()) continue;
-    const std::string text = simdjson::minify(value);
+    const std::string text = json::TextOf(value);
     int64_t count = 0;
     if (key == "repeat_penalty") {
       w.Key("repetition_penalty").Raw(text);
@@ -66,7 +66,7 @@ MaybeError WriteOllamaFormat(Element format, JsonWriter& w) {
   }
   if (!format.is_object()) return json::WrongType("format", "\"json\" or a JSON Schema", format);
   w.Key("response_format").BeginObject().Field("type", "json_schema").Key("json_schema").BeginObject();
-  w.Field("name", "format").Key("schema").Raw(simdjson::minify(format)).EndObject().EndObject();
+  w.Field("name", "format").Key("schema").Raw(json::TextOf(format)).EndObject().EndObject();
   return std::nullopt;
 }
 
@@ -124,7 +124,7 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
     if (value.get_string().get(text) || !text.empty()) return NotBuilt(std::string(key), "this field");
   } else if (key == "tools") {
     simdjson::dom::array list;
-    if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
+    if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(json::TextOf(value));
   } else if (key == "keep_alive") {
     p.unload = IsNoTime(value);
     given.unknown_fields.emplace_back(key);  // a model stays as long as its worker does
@@ -137,7 +137,7 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
 void WriteCalls(Element calls, size_t message, JsonWriter& w) {
   simdjson::dom::array list;
   w.Key("tool_calls");
-  if (calls.get_array().get(list)) return void(w.Raw(simdjson::minify(calls)));  // the chat's reader says what is wrong
+  if (calls.get_array().get(list)) return void(w.Raw(json::TextOf(calls)));  // the chat's reader says what is wrong
   w.BeginArray();
   size_t number = 0;
   for (Element call : list) {
@@ -146,7 +146,7 @@ void WriteCalls(Element calls, size_t message, JsonWriter& w) {
     w.BeginObject().Field("id",
                           call["id"].get_string().get(id) ? StrCat("call_", message, "_", number) : std::string(id));
     w.Field("type", "function").Key("function");
-    w.Raw(call["function"].get(function) ? "{}" : simdjson::minify(function)).EndObject();
+    w.Raw(call["function"].get(function) ? "{}" : json::TextOf(function)).EndObject();
     ++number;
   }
   w.EndArray();
@@ -161,11 +161,11 @@ MaybeError WriteMessage(Element message, size_t number, JsonWriter& w) {
     if (key == "images") {
       if (auto error = NoImages(value)) return error;
     } else if (key == "thinking") {
-      w.Key("reasoning_content").Raw(simdjson::minify(value));
+      w.Key("reasoning_content").Raw(json::TextOf(value));
     } else if (key == "tool_calls") {
       WriteCalls(value, number, w);
     } else {
-      w.Key(key == "tool_name" ? "name" : key).Raw(simdjson::minify(value));
+      w.Key(key == "tool_name" ? "name" : key).Raw(json::TextOf(value));
     }
   }
   w.EndObject();
@@ -198,7 +198,7 @@ bool OllamaHasBegun(Element messages) {
 const char* LoadOnly(const Prompting& p, Api api) {
   simdjson::dom::array messages;
   const bool asks = api == Api::kOllamaChat
-                        ? !p.messages || p.messages->get_array().get(messages) || messages.size() > 0
+                        ? p.messages && (p.messages->get_array().get(messages) || messages.size() > 0)
                         : !p.prompt.empty();
   if (asks) return nullptr;
   return p.unload ? "unload" : "load";
@@ -226,16 +226,17 @@ std::variant<CompletionRequest, ApiError> ParseOllama(std::string_view body, con
     given.loads = loads;
     return given;
   }
+  if (p.top_logprobs != 0 && !p.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
     if (!p.system.empty()) json::NoteUnknown(given, "system");
     if (p.logprobs) w.Field("logprobs", p.top_logprobs);
+    given.renamed.emplace_back("logprobs", "top_logprobs");
     w.Field("prompt", p.prompt).Field("add_special_tokens", false).EndObject();
     return json::AsText(chat, limits, api, std::move(given));
   }
   if (p.logprobs) w.Field("logprobs", true).Field("top_logprobs", p.top_logprobs);
   if (api == Api::kOllamaChat) {
-    if (!p.messages) return BadRequest("`messages` is required.", "messages");
     if (auto error = WriteOllamaMessages(*p.messages, w)) return *std::move(error);
     if (OllamaHasBegun(*p.messages)) w.Field("continue_final_message", true);
   } else {

@@ -50,6 +50,14 @@ const char* TypeName(Element e) {
   }
 }
 
+namespace {
+
+ApiError OutOfRange(std::string_view field, Element number) {
+  return BadRequest(StrCat("`", field, "` is out of range: ", NumberText(number), "."), std::string(field));
+}
+
+}  // namespace
+
 MaybeError Read(std::string_view field, Element e, bool& out) {
   if (e.get_bool().get(out)) return WrongType(field, "a boolean", e);
   return std::nullopt;
@@ -58,19 +66,17 @@ MaybeError Read(std::string_view field, Element e, bool& out) {
 MaybeError Read(std::string_view field, Element e, int64_t& out) {
   if (!e.get_int64().get(out)) return std::nullopt;
   double number = 0;  // 1.0 is an integer too, as JSON has no other kind
-  if (!e.get_double().get(number) && number == std::floor(number) && std::fabs(number) < 9e15) {
-    out = static_cast<int64_t>(number);
-    return std::nullopt;
-  }
-  return WrongType(field, "an integer", e);
+  if (e.get_double().get(number) || number != std::floor(number)) return WrongType(field, "an integer", e);
+  if (std::fabs(number) >= 9e15) return OutOfRange(field, e);
+  out = static_cast<int64_t>(number);
+  return std::nullopt;
 }
 
 MaybeError Read(std::string_view field, Element e, int32_t& out) {
   int64_t wide = 0;
   if (auto error = Read(field, e, wide)) return error;
-  if (wide < std::numeric_limits<int32_t>::min() || wide > std::numeric_limits<int32_t>::max()) {
-    return BadRequest(StrCat("`", field, "` is out of range: ", wide, "."), std::string(field));
-  }
+  if (wide < std::numeric_limits<int32_t>::min() || wide > std::numeric_limits<int32_t>::max())
+    return OutOfRange(field, e);
   out = static_cast<int32_t>(wide);
   return std::nullopt;
 }
@@ -86,7 +92,7 @@ MaybeError Read(std::string_view field, Element e, uint64_t& out) {
 MaybeError Read(std::string_view field, Element e, float& out) {
   double wide = 0;
   if (e.get_double().get(wide)) return WrongType(field, "a number", e);
-  if (!IsFloat(wide)) return BadRequest(StrCat("`", field, "` is out of range: ", wide, "."), std::string(field));
+  if (!IsFloat(wide)) return OutOfRange(field, e);
   out = static_cast<float>(wide);
   return std::nullopt;
 }
@@ -123,59 +129,6 @@ MaybeError Read(std::string_view field, Element e, std::vector<std::pair<int32_t
     float bias = 0;
     if (auto error = Read(field, value, bias)) return error;
     out.emplace_back(id, bias);
-  }
-  return std::nullopt;
-}
-
-namespace {
-
-thread_local std::unique_ptr<simdjson::dom::parser> spare_parser;
-
-/// Of a body. Others are looked for beside one that is unknown: what that costs grows with the square of their number.
-constexpr size_t kMostFields = 1024;
-
-}  // namespace
-
-Document::Document() : parser(spare_parser ? std::move(spare_parser) : std::make_unique<simdjson::dom::parser>()) {}
-
-Document::~Document() {
-  constexpr size_t kMostKept = 512 << 10;  // bytes of a body: a thread does not keep what its largest one took
-  if (parser->capacity() <= kMostKept) spare_parser = std::move(parser);
-}
-
-MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out) {
-  if (body.size() > limits.max_bytes) {
-    return BadRequest(StrCat("The body has ", body.size(), " bytes, the limit is ", limits.max_bytes, "."));
-  }
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // which editors put in front, and Python skips
-  if (body.starts_with(kByteOrderMark)) body.remove_prefix(kByteOrderMark.size());
-  if (body.empty()) return BadRequest("The body is empty; a JSON object is expected.");
-  auto failed = simdjson::SUCCESS;
-  if (out.parser->capacity() < body.size() || out.parser->max_depth() != limits.max_depth)
-    failed = out.parser->allocate(std::max<size_t>(body.size(), 256), limits.max_depth);
-  Element root;
-  const bool copy = limits.readable_behind < simdjson::SIMDJSON_PADDING;
-  if (!failed) failed = out.parser->parse(body.data(), body.size(), copy).get(root);
-  if (failed == simdjson::UTF8_ERROR) {
-    return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "",
-                      "invalid_utf8");
-  }
-  if (failed == simdjson::DEPTH_ERROR) {
-    return BadRequest(StrCat("The JSON is nested deeper than ", limits.max_depth, " levels (--max-json-depth)."), "",
-                      "json_too_deep");
-  }
-  if (failed == simdjson::NUMBER_ERROR) {
-    return BadRequest(
-        "The body is not valid JSON: a number is malformed, or an integer beyond 64 bits, or beyond a double.", "",
-        "invalid_json");
-  }
-  if (failed)
-    return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
-  if (root.get_object().get(out.root))
-    return BadRequest(StrCat("The body must be a JSON object, got ", TypeName(root), "."));
-  if (out.root.size() > kMostFields) {
-    return BadRequest(StrCat("The body has ", out.root.size(), " fields, at most ", kMostFields, " are possible."), "",
-                      "too_many_fields");
   }
   return std::nullopt;
 }
@@ -238,10 +191,11 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
   if (message["refusal"].get_string().get(instead)) instead = "";
   bool has_content = false;
   for (auto [key, value] : message) {
-    if (key == "content" && value.is_null() && !may_be_silent) continue;
+    simdjson::dom::array parts;
+    if (value.is_null() && (key != "content" || !may_be_silent)) continue;
+    if (key == "tool_calls" && !value.get_array().get(parts) && parts.size() == 0) continue;  // templates ask for them
     has_content = has_content || key == "content";
     w.Key(key);
-    simdjson::dom::array parts;
     std::string_view content;
     if (key == "tool_calls") {
       if (auto error = CheckCalls(StrCat(where, ".tool_calls"), value)) return error;
@@ -249,7 +203,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
       AppendCalls(value, calls);
       w.Raw(calls);
     } else if (key != "content") {
-      w.Raw(simdjson::minify(value));
+      w.Raw(HeldText(value));
     } else if (value.is_null()) {
       w.String(instead);
     } else if (!value.get_string().get(content)) {

@@ -28,6 +28,16 @@ inline ApiError WrongType(std::string_view field, const char* wanted, Element go
   return BadRequest(StrCat("`", field, "` must be ", wanted, ", got ", TypeName(got), "."), std::string(field));
 }
 
+/// A number that a document cannot hold, an integer beyond 64 bits or a number beyond a double, as the client wrote it.
+/// Null: any other value. In the document it is a double.
+const std::string* GreatNumber(Element e);
+/// A number for messages.
+std::string NumberText(Element e);
+/// A value's JSON, without white space; great numbers as they were written.
+std::string TextOf(Element e);
+/// The same for readers of doubles: what is beyond them is the greatest one.
+std::string HeldText(Element e);
+
 /// A float can be as great.
 inline bool IsFloat(double number) { return std::fabs(number) <= std::numeric_limits<float>::max(); }
 
@@ -48,19 +58,22 @@ MaybeError Read(std::string_view field, Element e, std::optional<T>& out) {
   return std::nullopt;
 }
 
-/// A body that must be one JSON object. The parser owns what `root` points to. A thread uses one parser for one body
-/// after another: for a body of 220 KB a new one allocates 3 MB.
+/// A body that must be one JSON object. The parser owns what `root` points to. Of members with one name the last is
+/// left. A thread uses one parser for one body after another: for a body of 220 KB a new one allocates 3 MB.
 struct Document {
   Document();
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
   ~Document();
   std::unique_ptr<simdjson::dom::parser> parser;  ///< never null
+  Element whole;
   simdjson::dom::object root;
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
+/// JSON in a text of a body: sets `out.whole`. False: it is none.
+bool ParseInner(std::string_view text, Document& out);
 
-/// Whether `calls`, which stand at `where`, are a list of objects, or null.
+/// Whether `calls`, which stand at `where`, are a list of objects.
 MaybeError CheckCalls(const std::string& where, Element calls);
 /// Calls of earlier turns as templates take them: clients send arguments as text, templates print objects.
 void AppendCalls(Element calls, std::string& out);

@@ -55,7 +55,7 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
   if (key == "chat_template_kwargs") {
     simdjson::dom::object object;
     if (e.get_object().get(object)) return json::WrongType(key, "an object", e);
-    c.prompt.kwargs_json = simdjson::minify(e);
+    c.prompt.kwargs_json = json::HeldText(e);
     return std::nullopt;
   }
   if (key == "tools") {
@@ -63,7 +63,7 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
     if (e.get_array().get(tools)) return json::WrongType(key, "an array", e);
     if (tools.size() == 0) return BadRequest("`tools` is an empty array; leave it out instead.", "tools");
     c.tools = e;
-    c.prompt.tools_json = simdjson::minify(e);
+    c.prompt.tools_json = json::HeldText(e);
     return std::nullopt;
   }
   if (key == "tool_choice") {
@@ -186,9 +186,11 @@ void RenameQuoted(const std::string& ours, const std::string& theirs, std::strin
 ApiError InTheirWords(ApiError error, const Renamed& renamed) {
   bool found = false;
   for (const auto& [ours, theirs] : renamed) {
-    if (ours.front() == ']') {  // a member of a list, named in messages alone
-      const size_t at = error.message.find(ours);
-      if (at != std::string::npos) error.message.replace(at, ours.size(), theirs);
+    if (ours.front() == ']') {  // a member of a list
+      for (std::string* text : {&error.message, &error.param}) {
+        const size_t at = text->find(ours);
+        if (at != std::string::npos) text->replace(at, ours.size(), theirs);
+      }
       continue;
     }
     RenameQuoted(ours, theirs, error.message);

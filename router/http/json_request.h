@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/str_cat.h"
 #include "router/dialect/call_form.h"
 #include "router/request/request_input.h"
 
@@ -20,6 +21,7 @@ struct JsonLimits {
   size_t max_depth = 64;
   size_t max_prompts = 65536;  ///< in one text completion
   size_t readable_behind = 0;  ///< bytes of memory behind the body, of any value: enough of them save a copy of it
+  bool names_differ = false;   ///< of what the client wrote in it
 };
 
 /// Whose shape a request and its answer have.
@@ -38,6 +40,11 @@ struct ResponsesPart {
 using Renamed = std::vector<std::pair<std::string, std::string>>;
 /// An error that speaks of a chat's field, with the name that the client knows.
 ApiError InTheirWords(ApiError error, const Renamed& renamed);
+
+/// A function's schema, as a chat calls it.
+inline SchemaPart SchemaOf(const Callable& function) {
+  return {StrCat("tools[", function.place, "].function.parameters"), function.schema};
+}
 
 /// What chat and text completions share.
 struct CompletionRequest {

@@ -135,7 +135,7 @@ MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, Response
     return json::WrongType("input", "a string or an array of items", input);
   }
   if (messages.empty()) return BadRequest("`input` has no message.", "input");
-  part.input = simdjson::minify(input);
+  part.input = json::HeldText(input);
   if (!part.instructions.empty())
     JsonWriter(part.instructions_message)
         .BeginObject()
@@ -152,15 +152,24 @@ MaybeError WriteResponsesTools(Element tools, JsonWriter& w, CompletionRequest& 
   if (list.size() == 0) return std::nullopt;
   given.renamed.emplace_back("].function.", "].");
   w.Key("tools").BeginArray();
+  size_t number = 0;
   for (Element tool : list) {
+    const std::string field = StrCat("tools[", number++, "].type");
     std::string_view type;
-    if (tool["type"].get_string().get(type)) return BadRequest("`tools`: every tool needs a `type`.", "tools");
-    if (type != "function")
-      return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
+    if (tool["type"].get_string().get(type)) return BadRequest(StrCat("`", field, "` is required: a string."), field);
+    if (type == "custom") {
+      return NotBuilt(field,
+                      "a custom tool, which is called with a text of any form (a function with a property of type "
+                      "\"string\" is called with one, too),");
+    }
+    if (type != "function") {
+      return NotBuilt(field,
+                      StrCat("a tool of type \"", Printable(type, 40), "\", which the server would have to run,"));
+    }
     w.BeginObject().Field("type", "function").Key("function").BeginObject();
     for (const char* key : {"name", "description", "parameters", "strict"}) {
       Element value;
-      if (!tool[key].get(value) && !value.is_null()) w.Key(key).Raw(simdjson::minify(value));
+      if (!tool[key].get(value) && !value.is_null()) w.Key(key).Raw(json::TextOf(value));
     }
     w.EndObject().EndObject();
   }
@@ -173,12 +182,12 @@ MaybeError WriteResponsesToolChoice(Element choice, bool has_tools, JsonWriter& 
   Element given;
   if (!choice.get_string().get(word)) {
     if (word == "auto" && !has_tools) return std::nullopt;  // some clients always say so
-    w.Key("tool_choice").Raw(simdjson::minify(choice));
+    w.Key("tool_choice").Raw(json::TextOf(choice));
     return std::nullopt;
   }
   if (!choice["type"].get(given) && given.get_string().get(type)) type = "";
   if (type == "allowed_tools" || (type == "function" && !choice["function"].get(given))) {  // as a chat has them
-    w.Key("tool_choice").Raw(simdjson::minify(choice));
+    w.Key("tool_choice").Raw(json::TextOf(choice));
     return std::nullopt;
   }
   if (choice["name"].get_string().get(name) || type != "function") {
@@ -254,13 +263,13 @@ MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   given.renamed.emplace_back("response_format.json_schema", "text.format");
   given.renamed.emplace_back("response_format", "text.format");
   if (format["type"].get_string().get(type) || type != "json_schema") {
-    w.Key("response_format").Raw(simdjson::minify(format));
+    w.Key("response_format").Raw(json::TextOf(format));
     return std::nullopt;
   }
   w.Key("response_format").BeginObject().Field("type", type).Key("json_schema").BeginObject();
   for (const char* key : {"name", "description", "schema", "strict"}) {
     Element value;
-    if (!format[key].get(value) && !value.is_null()) w.Key(key).Raw(simdjson::minify(value));
+    if (!format[key].get(value) && !value.is_null()) w.Key(key).Raw(json::TextOf(value));
   }
   w.EndObject().EndObject();
   return std::nullopt;
@@ -272,7 +281,7 @@ MaybeError WriteReasoning(Element reasoning, JsonWriter& w, CompletionRequest& g
   if (auto error = ReadWithoutEffect("reasoning", "summary", reasoning, given)) return error;
   if (reasoning["effort"].get(effort) || effort.is_null()) return std::nullopt;
   if (!effort.is_string()) return json::WrongType("reasoning.effort", "a string", effort);
-  w.Key("reasoning_effort").Raw(simdjson::minify(effort));
+  w.Key("reasoning_effort").Raw(json::TextOf(effort));
   return std::nullopt;
 }
 
@@ -293,7 +302,7 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   ResponsesPart& part = *given.responses;
   if (key == "max_output_tokens") {
-    w.Key("max_tokens").Raw(simdjson::minify(value));
+    w.Key("max_tokens").Raw(json::TextOf(value));
     given.renamed.emplace_back("max_tokens", key);
   } else if (key == "instructions") {
     return json::Read(key, value, part.instructions);
@@ -320,11 +329,11 @@ MaybeError WriteResponsesField(std::string_view key, Element value, JsonWriter& 
   } else if (key == "top_logprobs") {
     int64_t count = 0;
     if (!value.get_int64().get(count) && count != 0) w.Field("logprobs", true);  // a wrong one is told of itself
-    w.Key(key).Raw(simdjson::minify(value));
+    w.Key(key).Raw(json::TextOf(value));
   } else if (key == "truncation") {
     return WriteTruncation(value, w);
   } else if (is_in(kSame)) {
-    w.Key(key).Raw(simdjson::minify(value));
+    w.Key(key).Raw(json::TextOf(value));
   } else if (key == "conversation" || key == "prompt") {
     return NotBuilt(std::string(key), "this field");
   } else if (key != "input" && key != "tool_choice") {
@@ -372,7 +381,7 @@ std::string Echo(const simdjson::dom::object& body) {
   w.BeginObject();
   for (const auto& [key, otherwise] : kRepeated) {
     Element value;
-    w.Key(key).Raw(body[key].get(value) || value.is_null() ? std::string(otherwise) : simdjson::minify(value));
+    w.Key(key).Raw(body[key].get(value) || value.is_null() ? std::string(otherwise) : json::TextOf(value));
   }
   w.EndObject();
   return out.substr(1, out.size() - 2);

@@ -95,7 +95,7 @@ MaybeError FormatWriter::WriteJsonSchema(Element format, const std::string& path
     if (auto error = SchemaInAnyOrder(schema, StrCat(path, ".json_schema"), text)) return error;
     out = Schema(text);
   } else {
-    out = Schema(simdjson::minify(schema));
+    out = Schema(TextOf(schema));
   }
   return std::nullopt;
 }
@@ -218,7 +218,7 @@ MaybeError ReadStructures(const std::string& field, Element list, FormatWriter& 
                                "]` needs the strings `begin` and `end` and the object `schema`."),
                         field);
     }
-    tag.inside = writer.Joined({writer.Schema(simdjson::minify(schema)), {end.empty() ? "" : QuotedText(end), true}});
+    tag.inside = writer.Joined({writer.Schema(TextOf(schema)), {end.empty() ? "" : QuotedText(end), true}});
   }
   return std::nullopt;
 }

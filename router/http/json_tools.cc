@@ -26,45 +26,41 @@ bool IsName(std::string_view name) {
 }
 
 // Arguments are an object, whether the schema says so or not.
-std::string ArgumentsSchema(const simdjson::dom::object& parameters) {
+std::string ArgumentsSchema(Element parameters) {
   Element type;
-  std::string schema = simdjson::minify(parameters);
+  std::string schema = TextOf(parameters);
   if (!parameters["type"].get(type)) return schema;
   return StrCat(R"({"type":"object")", schema.size() > 2 ? "," : "", schema.substr(1));
 }
 
-MaybeError WrongMember(const std::string& tool, std::string_view name, std::string_view wanted, Element e) {
-  return BadRequest(StrCat("`", tool, ".function.", name, "` must be ", wanted, ", got ", TypeName(e), "."), "tools");
+/// `member`: of tools[I].
+ApiError BadMember(const std::string& member, std::string_view why) {
+  return BadRequest(StrCat("`", member, "` must be ", why, "."), member);
 }
 
 MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
+  const std::string function = StrCat(field, ".function");
   std::string_view type, name;
-  if (e["type"].get_string().get(type) || type != "function")
-    return BadRequest(StrCat("`", field, ".type` must be \"function\"."), "tools");
-  if (e["function"]["name"].get_string().get(name) || !IsName(name)) {
-    return BadRequest(StrCat("`", field, ".function.name` must be 1 to 128 letters, digits, `-` and `_`."), "tools");
-  }
+  if (e["type"].get_string().get(type) || type != "function") return BadMember(field + ".type", "\"function\"");
+  if (e["function"]["name"].get_string().get(name) || !IsName(name))
+    return BadMember(function + ".name", "1 to 128 letters, digits, `-` and `_`");
   out.name = std::string(name);
   Element parameters, strict, description;
   if (!e["function"]["strict"].get(strict) && !strict.is_null()) {
-    if (strict.get_bool().get(out.strict)) return WrongMember(field, "strict", "a boolean", strict);
+    if (strict.get_bool().get(out.strict)) return WrongType(function + ".strict", "a boolean", strict);
   }
   if (!e["function"]["description"].get(description) && !description.is_null() && !description.is_string())
-    return WrongMember(field, "description", "a string", description);
+    return WrongType(function + ".description", "a string", description);
   if (e["function"]["parameters"].get(parameters) || parameters.is_null()) {
     out.schema = R"({"type":"object","properties":{},"additionalProperties":false})";
     return std::nullopt;
   }
-  simdjson::dom::object object;
-  if (parameters.get_object().get(object))
-    return BadRequest(
-        StrCat("`", field, ".function.parameters` must be a JSON Schema of an object, got ", TypeName(parameters), "."),
-        "tools");
+  const std::string where = function + ".parameters";
+  if (!parameters.is_object()) return WrongType(where, "a JSON Schema of an object", parameters);
   std::string_view only;
-  if (!object["type"].get_string().get(only) && only != "object")
-    return BadRequest(StrCat("`", field, ".function.parameters.type` must be \"object\", got \"", only, "\"."),
-                      "tools");
-  out.schema = ArgumentsSchema(object);
+  if (!parameters["type"].get_string().get(only) && only != "object")
+    return BadMember(where + ".type", StrCat("\"object\", got \"", only, "\""));
+  out.schema = ArgumentsSchema(parameters);
   return std::nullopt;
 }
 
@@ -73,8 +69,9 @@ MaybeError ReadTools(Element e, std::vector<Callable>& out) {
   if (e.get_array().get(tools)) return WrongType("tools", "an array", e);
   if (auto error = CheckToolCount("tools", tools.size())) return error;
   for (Element one : tools) {
-    const std::string field = StrCat("tools[", out.size(), "]");
-    if (auto error = ReadTool(field, one, out.emplace_back())) return error;
+    const size_t place = out.size();
+    if (auto error = ReadTool(StrCat("tools[", place, "]"), one, out.emplace_back())) return error;
+    out.back().place = place;
     const auto same = [&](const Callable& other) { return other.name == out.back().name; };
     if (std::ranges::count_if(out, same) > 1)
       return BadRequest(StrCat("`tools` has two functions called ", out.back().name, "."), "tools");
@@ -176,6 +173,7 @@ MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionReq
   }
   r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, CallGrammar(r.callable)});
   r.input.grammar_field = "tools";
+  for (const Callable& one : r.callable) r.input.grammar_parts.push_back(SchemaOf(one));
   return std::nullopt;
 }
 

@@ -113,13 +113,13 @@ MaybeError FormatWriter::WriteXmlValue(Element schema, const std::string& path, 
   bool refers = false;
   if (const auto stray = StrayReference(schema, refers); !stray.empty())
     return NotBuilt(path, StrCat("the reference ", stray, " (only those to #/$defs and #/definitions)"));
-  std::string text = simdjson::minify(schema);
+  std::string text = TextOf(schema);
   for (const char* name : {"$defs", "definitions"}) {
     Element definitions, own;
     if (!refers || root[name].get(definitions)) continue;
     if (!schema[name].get(own)) return NotBuilt(StrCat(path, ".", name), "definitions within a parameter");
     text.pop_back();
-    absl::StrAppend(&text, text == "{" ? "" : ",", QuotedText(name), ":", simdjson::minify(definitions), "}");
+    absl::StrAppend(&text, text == "{" ? "" : ",", QuotedText(name), ":", TextOf(definitions), "}");
   }
   const std::string space = Define("SPACE", R"(/[ \t\n\r]+/)");
   out = StrCat(space, "? ", Item(Schema(text)), " ", space, "? ", kEnd);

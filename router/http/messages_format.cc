@@ -11,9 +11,9 @@ std::string NamedEvent(std::string_view type, const std::string& json) {
 }
 
 /// "stop_reason":…,"stop_sequence":…
-std::string StopMembers(const ChoiceFinish& finish, bool called) {
-  std::string out = StrCat(R"("stop_reason":")", MessagesStopReason(finish, called), R"(","stop_sequence":)");
-  if (finish.stop_string) {
+std::string StopMembers(const ChoiceFinish& finish, bool calls) {
+  std::string out = StrCat(R"("stop_reason":")", MessagesStopReason(finish, calls), R"(","stop_sequence":)");
+  if (finish.stop_string && !calls) {
     AppendJsonString(*finish.stop_string, out);
   } else {
     out += "null";
@@ -100,7 +100,7 @@ const std::string& MessagesFormat::Piece(const ChoicePart& part, const AnswerTai
 std::string MessagesFormat::Finish(const ChoicePart& part, const ChoiceFinish& finish, const AnswerTail&) {
   out_.clear();
   Close();
-  stop_ = StopMembers(finish, part.called);
+  stop_ = StopMembers(finish, part.ended_in_calls);
   return std::move(out_);
 }
 
@@ -133,7 +133,7 @@ std::string MessagesFormat::Whole(const WholeParts& whole, const AnswerTail& tai
       });
   w.EndArray();
   JsonWriter message(out);
-  Message(message, content, StopMembers(part.finish.value_or(ChoiceFinish{}), part.called), tail.usage);
+  Message(message, content, StopMembers(part.finish.value_or(ChoiceFinish{}), part.ended_in_calls), tail.usage);
   return out;
 }
 

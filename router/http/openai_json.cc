@@ -129,13 +129,13 @@ void OpenAiJson::ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bo
   w.EndArray();
 }
 
-void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const {
+void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool calls) const {
   if (!finish) {
     w.NullField("finish_reason");
     if (!head_.chat) w.NullField("stop_reason");
     return;
   }
-  w.Field("finish_reason", OpenAiFinishReason(*finish, called)).Key("stop_reason");
+  w.Field("finish_reason", OpenAiFinishReason(*finish, calls)).Key("stop_reason");
   if (finish->stop_string) {
     w.String(*finish->stop_string);
   } else if (finish->stop_token_id) {
@@ -255,7 +255,7 @@ const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tai
   return chunk_;
 }
 
-std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool called) const {
+std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool calls) const {
   std::string out;
   JsonWriter w = BeginChoice(out, index);
   if (head_.chat) {
@@ -264,7 +264,7 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
     w.Field("text", "");
   }
   w.NullField("logprobs");
-  WriteFinish(w, finish, called);
+  WriteFinish(w, finish, calls);
   if (tail.prompt != nullptr) TokenIds(w.Key("prompt_token_ids"), *tail.prompt);
   EndChoice(w, tail, out);
   return out;
@@ -331,7 +331,7 @@ std::string OpenAiJson::WholeAnswer(const WholeParts& whole, const Tail& tail) c
       w.Field("text", part.text);
     }
     Logprobs(w, part);
-    WriteFinish(w, part.finish, part.called);
+    WriteFinish(w, part.finish, part.ended_in_calls);
     if (!head_.chat && whole.prompt_logprobs[prompt])
       PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
     if (head_.return_token_ids) {

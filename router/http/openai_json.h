@@ -25,7 +25,7 @@ class OpenAiJson final : public AnswerFormat {
   std::string Begin(size_t choices, const AnswerTail& tail) override;
   const std::string& Piece(const ChoicePart& part, const AnswerTail& tail) override { return TextChunk(part, tail); }
   std::string Finish(const ChoicePart& part, const ChoiceFinish& finish, const AnswerTail& tail) override {
-    return FinishChunk(part.index, finish, tail, part.called);
+    return FinishChunk(part.index, finish, tail, part.ended_in_calls);
   }
   std::string End(const AnswerTail& tail) override;
   std::string Broken(const ApiError& error) override { return ErrorEvent(error) + DoneEvent(); }
@@ -36,8 +36,8 @@ class OpenAiJson final : public AnswerFormat {
   std::string RoleChunk(uint32_t index, const Tail& tail) const;
   /// Lives until the next call.
   const std::string& TextChunk(const ChoicePart& part, const Tail& tail);
-  /// `called`: the choice is a call of a function.
-  std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool called = false) const;
+  /// `calls`: the choice ended with calls of functions.
+  std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool calls = false) const;
   std::string UsageChunk(const Tail& tail) const;
   static std::string ErrorEvent(const ApiError& error);
   static const char* DoneEvent() { return "data: [DONE]\n\n"; }
@@ -58,7 +58,7 @@ class OpenAiJson final : public AnswerFormat {
                       const std::vector<PositionLogprobs>& positions) const;
   static void Thoughts(JsonWriter& w, std::string_view thoughts);
   static void ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bool streamed);
-  void WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const;
+  void WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool calls) const;
   std::string TokenText(int32_t id) const;
 
   const AnswerHead head_;

@@ -206,6 +206,18 @@ MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const 
   return check();
 }
 
+// Of a grammar with several schemas in it: the one that is at fault, if that can be told in time.
+ApiError OfItsPart(const ModelText& model, const WorkerFacts& facts, const RequestInput& input, ApiError whole) {
+  const SteadyClock clock;
+  for (const SchemaPart& part : input.grammar_parts) {
+    if (whole.http_status != 400 || clock.Now() >= input.grammar_by) break;
+    auto error = model.grammars->Check({GrammarKind::kJsonSchema, part.schema}, part.field, facts.tokenizer_digest,
+                                       input.grammar_by);
+    if (error && error->http_status == 400) return *std::move(error);
+  }
+  return whole;
+}
+
 // A worker finds the best of its beams; of choices that are drawn, this router does.
 void DrawEnough(SamplingOptions& s, PreparedRequest& out) {
   const int32_t drawn = ChoicesDrawn(s);
@@ -330,7 +342,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   if (const auto& grammar = input.sampling.grammar) {
     if (auto e = WriteTokenRules(input.token_rules, *model.tokenizer, input.sampling.grammar)) return *std::move(e);
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest, input.grammar_by))
-      return *std::move(e);
+      return OfItsPart(model, facts, input, *std::move(e));
   }
   auto tokenized = TokenizePrompt(model, input.prompt, MostTextBytes(model, facts, input));
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);

@@ -41,6 +41,11 @@ struct SeenPrompt {
 };
 using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt, SeenPrompt>;
 
+/// A schema that a grammar has in it, and what the client calls it.
+struct SchemaPart {
+  std::string field, schema;
+};
+
 struct RequestInput {
   std::string model;
   Prompt prompt;
@@ -48,7 +53,8 @@ struct RequestInput {
   const char* max_tokens_field = "max_tokens";  ///< what the client calls these, for messages
   const char* logprobs_field = "logprobs";
   std::string grammar_field = "sampling.grammar";
-  std::vector<TokenRule> token_rules;         ///< of the grammar
+  std::vector<SchemaPart> grammar_parts;      ///< of the grammar; empty: `grammar_field` is the whole of it
+  std::vector<TokenRule> token_rules;         ///< as well
   std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
   std::vector<std::string> stop;
   std::vector<std::string> bad_words;

@@ -10,21 +10,21 @@ namespace {
 
 /// The shortest text that is read as this number: what a client has sent, as it was most likely written.
 template <class Number>
-std::string NumberText(Number v) {
+std::string ShortestNumber(Number v) {
   char text[32];
   return {text, std::to_chars(text, std::end(text), v).ptr};
 }
 
 ApiError NotIn(const SamplingField& f, const std::string& value) {
-  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", NumberText(f.low), ", ",
-                           f.high == kNoLimit ? "infinity)" : NumberText(f.high) + "]", ", got ", value, "."),
+  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", ShortestNumber(f.low), ", ",
+                           f.high == kNoLimit ? "infinity)" : ShortestNumber(f.high) + "]", ", got ", value, "."),
                     std::string(f.name));
 }
 
 std::optional<ApiError> Check(const SamplingField& f, const std::optional<float>& v) {
   if (!v) return std::nullopt;
   if (std::isfinite(*v) && *v <= f.high && (f.low_open ? *v > f.low : *v >= f.low)) return std::nullopt;
-  return NotIn(f, NumberText(*v));
+  return NotIn(f, ShortestNumber(*v));
 }
 
 std::optional<ApiError> Check(const SamplingField& f, const std::optional<int32_t>& v) {
@@ -35,8 +35,8 @@ std::optional<ApiError> Check(const SamplingField& f, const std::optional<int32_
 std::optional<ApiError> Check(const SamplingField& f, const std::vector<std::pair<int32_t, float>>& biases) {
   for (const auto& [id, bias] : biases) {
     if (bias >= f.low && bias <= f.high) continue;
-    return BadRequest(StrCat("`", f.name, "` of token ", id, " must be in [", NumberText(f.low), ", ",
-                             NumberText(f.high), "], got ", NumberText(bias), "."),
+    return BadRequest(StrCat("`", f.name, "` of token ", id, " must be in [", ShortestNumber(f.low), ", ",
+                             ShortestNumber(f.high), "], got ", ShortestNumber(bias), "."),
                       std::string(f.name));
   }
   return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<ApiError> Check(const SamplingField&, const std::vector<int32_t>&)
 
 }  // namespace
 
-ApiError NoFloat(const SamplingField& field, double value) { return NotIn(field, NumberText(value)); }
+ApiError NoFloat(const SamplingField& field, const std::string& number) { return NotIn(field, number); }
 
 std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling) {
   std::optional<ApiError> first;

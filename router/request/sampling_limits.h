@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "router/api_error.h"
 #include "router/request_types.h"
@@ -13,6 +14,6 @@ namespace baton::router {
 std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling);
 
 /// The same of a number that is too great for a float: with the number as it was sent.
-ApiError NoFloat(const SamplingField& field, double value);
+ApiError NoFloat(const SamplingField& field, const std::string& number);
 
 }  // namespace baton::router

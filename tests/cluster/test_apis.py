@@ -4,6 +4,7 @@ import json
 import unittest
 
 from harness import Cluster
+from streamed_calls import streamed
 from thinking_model import thinking_model
 
 MODEL = "tiny-thinker"
@@ -254,13 +255,21 @@ class Responses(Apis, unittest.TestCase):
         self.assertEqual(reply.status, status, reply.body)
         return reply.json()
 
-    def test_a_call_that_a_stop_at_its_closing_mark_ends_is_whole(self):
+    def test_a_call_that_a_stop_string_ends_or_follows_is_whole(self):
         tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]
         call = r'<tool_call>\{"name": "get_weather", "arguments": \{"city": "Rome"\}\}</tool_call>'
-        for stop, calls in (("</tool_call>", 1), ("}}", 0)):
-            choice = self.chat(GREETING, tools=tools, guided_regex=call, temperature=0, max_tokens=300, stop=[stop])["choices"][0]
-            self.assertEqual((len(choice["message"].get("tool_calls", [])), choice["stop_reason"]), (calls, stop))
+        ask = {"tools": tools, "guided_regex": f"{call}Well<tool_call>", "temperature": 0, "max_tokens": 300}
+        for stop, calls, reason in (("</tool_call>", 1, "tool_calls"), ("}}", 0, "stop"), ("Well", 1, "tool_calls"), ("l<tool", 1, "tool_calls")):
+            choice = self.chat(GREETING, **ask, stop=[stop])["choices"][0]
+            self.assertEqual((len(choice["message"].get("tool_calls", [])), choice["stop_reason"], choice["finish_reason"]), (calls, stop, reason))
             self.assertEqual((choice["message"]["content"] or "").startswith("<tool_call>"), calls == 0)
+            (content, got, end), = streamed(self.post("/v1/chat/completions", {"messages": GREETING, **ask, "stop": [stop], "stream": True}).body).values()
+            self.assertEqual((content, len(got), end), (choice["message"]["content"] or "", calls, reason))
+            theirs = [{"name": "get_weather", "input_schema": WEATHER}]
+            answer = self.post("/v1/messages", {"messages": GREETING, **ask, "tools": theirs, "stop_sequences": [stop]}).json()
+            self.assertEqual((answer["stop_reason"], answer["stop_sequence"]), ("tool_use", None) if calls else ("stop_sequence", stop))
+        cut = self.chat(GREETING, **ask, tool_choice="auto", stop=["never"])["choices"][0]
+        self.assertEqual((len(cut["message"]["tool_calls"]), cut["finish_reason"]), (1, "tool_calls"))
 
     def test_what_was_asked_is_listed(self):
         text = self.post("/v1/responses", {"input": "Hi", "max_output_tokens": 2}).json()["id"]

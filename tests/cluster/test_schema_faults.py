@@ -67,15 +67,15 @@ PLACES = {
     "structural tag": (CHAT, lambda s: {"response_format": TAGS(s)}, "response_format"),
     "structural tag of formats": (CHAT, lambda s: {"response_format": FORMAT(s)}, "response_format"),
     "structured_outputs.structural_tag": (TEXT, lambda s: {"structured_outputs": {"structural_tag": TAGS(s)}}, "structured_outputs.structural_tag"),
-    "strict function": (CHAT, lambda s: {"tools": [function(s, strict=True)]}, "tools"),
-    "required function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": "required"}, "tools"),
-    "named function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": NAMED}, "tools"),
+    "strict function": (CHAT, lambda s: {"tools": [function(s, strict=True)]}, "tools[0].function.parameters"),
+    "required function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": "required"}, "tools[0].function.parameters"),
+    "named function": (CHAT, lambda s: {"tools": [function(s)], "tool_choice": NAMED}, "tools[0].function.parameters"),
     "text.format": (RESPONSES, lambda s: {"text": {"format": {"type": "json_schema", "name": "x", "schema": s}}}, "text.format.schema"),
-    "strict function of responses": (RESPONSES, lambda s: {"tools": [{"type": "function", "name": "f", "parameters": s, "strict": True}]}, "tools"),
+    "strict function of responses": (RESPONSES, lambda s: {"tools": [{"type": "function", "name": "f", "parameters": s, "strict": True}]}, "tools[0].parameters"),
     "output_config.format": (MESSAGES, lambda s: {"output_config": {"format": {"type": "json_schema", "schema": s}}}, "output_config.format.schema"),
     "output_format": (MESSAGES, lambda s: {"output_format": {"type": "json_schema", "schema": s}}, "output_format.schema"),
-    "strict tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s, "strict": True}]}, "tools"),
-    "any tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s}], "tool_choice": {"type": "any"}}, "tools"),
+    "strict tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s, "strict": True}]}, "tools[0].input_schema"),
+    "any tool of messages": (MESSAGES, lambda s: {"tools": [{"name": "f", "input_schema": s}], "tool_choice": {"type": "any"}}, "tools[0].input_schema"),
     "format": (OLLAMA, lambda s: {"format": s}, "format"),
     "format of a text": (GENERATE, lambda s: {"format": s}, "format"),
     "options.guided_json": (GENERATE, lambda s: {"options": {"guided_json": s}}, "guided_json"),
@@ -129,7 +129,7 @@ class SchemaFaults(unittest.TestCase):
         slowest = 0.0
         for place, (front, fields, field) in PLACES.items():
             for keyword, (schema, where) in KEYWORDS.items():
-                if field == "tools":
+                if field.startswith("tools"):
                     schema, where = in_object(schema, where)
                 path, body = front
                 began = time.monotonic()

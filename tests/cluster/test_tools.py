@@ -112,7 +112,7 @@ class Families(unittest.TestCase):
                 self.assertGreater([call["function"]["name"] for call in calls].count("go"), 3)
                 refused = c.post("/v1/chat/completions", {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}], "tools": [
                     {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"properties": {"a": {"unevaluatedItems": False}}}}}]})
-                self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools"), refused.body)
+                self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools[0].function.parameters"), refused.body)
                 self.assertIn("/unevaluatedItems is not supported", refused.json()["error"]["message"])
 
     def test_where_the_mark_of_a_call_is_a_special_token_no_other_is_text(self):

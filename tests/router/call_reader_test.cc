@@ -55,6 +55,30 @@ TEST(ForcedCall, IsTheSameHoweverItsTextIsCut) {
   ExpectHoweverCut(make, R"({"name")", false, "");
 }
 
+// A client's stop string or stop token may end the text anywhere.
+TEST(ForcedCall, IsWholeWhereItsArgumentsAre) {
+  const std::tuple<std::string, bool, std::string, bool> cases[] = {
+      {R"({"a":"}\""}})", true, R"( | f {"a":"}\""})", true}, {R"({"a":1}})", false, R"( | f {"a":1})", true},
+      {R"({"a":1})", false, R"( | f {"a":1})", true},         {R"({"a":{})", true, R"( | f {"a":{})", false},
+      {R"({"a":"})", true, R"( | f {"a":"})", false},         {R"({"a")", true, R"( | f {"a")", false},
+      {R"({"a":1e400}})", true, R"( | f {"a":1e400})", true}, {"", true, " | f ", false}};
+  for (const auto& [arguments, by_model, seen, is_whole] : cases) {
+    const auto reader = ReadForcedCall({"f"});
+    EXPECT_EQ(Seen(*reader, {StrCat(ToolCallHead("f"), arguments)}, by_model), seen) << arguments;
+    EXPECT_EQ(reader->HasWholeCall(), is_whole) << arguments;
+  }
+  EXPECT_FALSE(ReadForcedCall({"f"})->HasWholeCall());
+}
+
+TEST(MarkedCalls, OneThatIsCutIsNotWholeAndOneBeforeItIs) {
+  const auto make = [] { return ReadFreeCalls(*FindCallForm("hermes"), {"f"}); };
+  const auto cut = make(), second = make();
+  Seen(*cut, {R"(<tool_call>{"name":"f")"}, false);
+  EXPECT_FALSE(cut->HasWholeCall());
+  Seen(*second, {R"(<tool_call>{"name":"f"}</tool_call><tool_call>{"name")"}, false);
+  EXPECT_TRUE(second->HasWholeCall());
+}
+
 TEST(MarkedCalls, AreTheSameHoweverTheTextIsCut) {
   const auto make = [] { return ReadFreeCalls(*FindCallForm("hermes"), {"f", "g"}); };
   const char* call = R"(<tool_call>
@@ -103,6 +127,16 @@ TEST(CallForms, EveryFamilysCallsAreRead) {
       {"llama3_json", R"( <|python_tag|>{"name": "f", "parameters": {}}; {"parameters": {"b": 2}, "name": "get_more"})",
        R"( | f {} | get_more {"b":2})"},
       {"llama3_json", R"({"type": "function", "name": "f"})", " | f {}"},
+      {"hermes",
+       R"(<tool_call>{"name":"f","arguments":{"a":[1000000000000000000001, -0.5e3, {"b\"é":18446744073709551615}]}}</tool_call>)",
+       R"( | f {"a":[1000000000000000000001,-500.0,{"b\"é":18446744073709551615}]})"},
+      {"hermes",
+       R"(<tool_call>{"name":"f","arguments":"{\"a\":-123456789012345678901234567890,\"a\":123456789012345678901234567891}"}</tool_call>)",
+       R"( | f {"a":123456789012345678901234567891})"},
+      {"pythonic", "[f(a=1_000_000_000_000_000_000_001, b=-18446744073709551616)]",
+       R"( | f {"a":1000000000000000000001,"b":-18446744073709551616})"},
+      {"gemma", "<start_function_call>call:f{a:1000000000000000000001}<end_function_call>",
+       R"( | f {"a":1000000000000000000001})"},
       {"mistral", R"([TOOL_CALLS] [{"name": "f", "arguments": {"a": [1]}}, {"name": "get_more", "arguments": {}}])",
        R"( | f {"a":[1]} | get_more {})"},
       {"mistral", R"(So.[TOOL_CALLS]f{"a":"["}[TOOL_CALLS]get_more[ARGS]{"b":{}})",

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "common/str_cat.h"
+#include "router/http/finish_reason.h"
 
 namespace baton::router {
 namespace {
@@ -35,6 +36,18 @@ ChoicePart Part(std::string text, std::vector<int32_t> ids = {}) {
 
 PositionLogprobs LogprobsAt(int32_t token, float logprob, std::vector<TokenLogprob> top = {}) {
   return {{token, logprob, 1}, std::move(top)};
+}
+
+TEST(FinishReason, CallsCountWhereTheAnswerEndedWithThem) {
+  const ChoiceFinish by_stop{0, FinishReason::kStop, std::nullopt, "END"}, by_length{0, FinishReason::kLength};
+  const ChoiceFinish by_model{0, FinishReason::kStop}, stuck{.reason = FinishReason::kStop, .nothing_allowed = true};
+  EXPECT_TRUE(EndedInCalls(by_stop) && EndedInCalls(by_model));
+  EXPECT_FALSE(EndedInCalls(by_length) || EndedInCalls(stuck));
+  EXPECT_STREQ(OpenAiFinishReason(by_stop, true), "tool_calls");
+  EXPECT_STREQ(OpenAiFinishReason(by_stop, false), "stop");
+  EXPECT_STREQ(MessagesStopReason(by_stop, true), "tool_use");
+  EXPECT_STREQ(MessagesStopReason(by_stop, false), "stop_sequence");
+  EXPECT_STREQ(OpenAiFinishReason(by_length, false), "length");
 }
 
 TEST(JsonWriter, BytesThatAreNoUtf8BecomeUtf8) {

@@ -125,16 +125,16 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
   const std::tuple<Body, const char*, const char*, const char*> cases[] = {
       {messages, R"("stop_sequences":[3])", "stop_sequences", "`stop_sequences` must be"},
       {messages, R"("stop":[3])", "stop", "`stop` must be"},
-      {messages, R"("tools":[{"name":"f","input_schema":3}])", "tools",
+      {messages, R"("tools":[{"name":"f","input_schema":3}])", "tools[0].input_schema",
        "`tools[0].input_schema` must be a JSON Schema"},
-      {messages, R"("tools":[{"name":"f","description":3,"input_schema":{}}])", "tools",
+      {messages, R"("tools":[{"name":"f","description":3,"input_schema":{}}])", "tools[0].description",
        "`tools[0].description` must be a string"},
-      {messages, R"("tools":[{"name":"f g","input_schema":{}}])", "tools", "`tools[0].name` must be"},
-      {messages, R"("tools":[{"name":"f","input_schema":{}},{"name":"g"}])", "tools",
+      {messages, R"("tools":[{"name":"f g","input_schema":{}}])", "tools[0].name", "`tools[0].name` must be"},
+      {messages, R"("tools":[{"name":"f","input_schema":{}},{"name":"g"}])", "tools[1].input_schema",
        "`tools[1].input_schema` is required"},
       {chat, R"("messages":[{"role":"assistant","content":"","tool_calls":"x"}])", "messages[0].tool_calls",
        "`messages[0].tool_calls` must be an array"},
-      {responses, R"("tools":[{"type":"function","name":"f","parameters":3}])", "tools",
+      {responses, R"("tools":[{"type":"function","name":"f","parameters":3}])", "tools[0].parameters",
        "`tools[0].parameters` must be a JSON Schema"},
       {messages, R"("metadata":3)", "metadata", "`metadata` must be an object"},
       {messages, R"("service_tier":3)", "service_tier", "`service_tier` must be a string"},
@@ -188,6 +188,38 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
   const ApiError later = InTheirWords(BadRequest("`max_tokens` must be at least 1.", "max_tokens"), r.renamed);
   EXPECT_EQ(later.param, "max_output_tokens");
   EXPECT_EQ(later.message, "`max_output_tokens` must be at least 1.");
+}
+
+TEST(OtherApis, OllamasTopLogprobsNeedLogprobs) {
+  for (const Body& body : {kBodies[2], kBodies[3]}) {
+    for (const char* fields :
+         {R"("top_logprobs":2)", R"("top_logprobs":2,"logprobs":false)", R"("raw":true,"top_logprobs":1)"}) {
+      const ApiError error = RefusedBody(body, fields);
+      EXPECT_EQ(error.message, "`top_logprobs` needs `logprobs: true`.") << fields;
+      EXPECT_EQ(error.param, "top_logprobs");
+    }
+    EXPECT_EQ(ReadBody(body, R"("top_logprobs":0)").input.sampling.logprobs, std::nullopt);
+    EXPECT_EQ(ReadBody(body, R"("top_logprobs":2,"logprobs":true)").input.sampling.logprobs, 2);
+  }
+}
+
+TEST(OtherApis, AToolThatCannotBeCalledIsNamedByItsPlace) {
+  const Body &messages = kBodies[0], &responses = kBodies[1];
+  const std::tuple<Body, const char*, const char*, const char*> cases[] = {
+      {messages, R"("tools":[{"name":"f","input_schema":{}},{"input_schema":{}}])", "tools[1].name",
+       "`tools[1].name` is required"},
+      {messages, R"("tools":[{"type":"bash_20250124","name":"bash"}])", "tools[0].type",
+       "the server would have to run"},
+      {responses, R"("tools":[{"type":"function","name":"f"},{"type":"custom","name":"g"}])", "tools[1].type",
+       "`tools[1].type`: a custom tool, which is called with a text of any form"},
+      {responses, R"("tools":[{"type":"web_search"}])", "tools[0].type", "which the server would have to run"},
+      {responses, R"("tools":[{"name":"f"}])", "tools[0].type", "`tools[0].type` is required"},
+  };
+  for (const auto& [body, fields, param, message] : cases) {
+    const ApiError error = RefusedBody(body, fields);
+    EXPECT_EQ(error.param, param) << fields;
+    EXPECT_THAT(error.message, HasSubstr(message)) << fields;
+  }
 }
 
 TEST(OtherApis, AnEmptySystemIsNone) {
@@ -340,6 +372,8 @@ TEST(OtherApis, OllamaAsksForNothingToHaveAModelLoadedOrGone) {
       {ParseOllamaGenerate, R"({"model":"m","keep_alive":0})", "unload"},
       {ParseOllamaGenerate, R"({"model":"m","keep_alive":"0s"})", "unload"},
       {ParseOllamaChat, R"({"model":"m","messages":[]})", "load"},
+      {ParseOllamaChat, R"({"model":"m"})", "load"},
+      {ParseOllamaChat, R"({"model":"m","messages":null,"keep_alive":0})", "unload"},
       {ParseOllamaChat, R"({"model":"m","messages":[],"keep_alive":0})", "unload"},
   };
   for (const auto& [parse, body, loads] : cases) {

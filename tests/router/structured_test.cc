@@ -67,6 +67,54 @@ TEST_F(RouterTest, AGrammarThatDoesNotCompileIsTheClientsToHear) {
   EXPECT_TRUE(worker.attaches().empty());
 }
 
+TEST_F(RouterTest, AFaultySchemaOfAFunctionIsNamedByItsPlace) {
+  FakeWorker worker({.tokenizer_digest = Digest()});
+  RouterConfig config;
+  config.tool_call_parser = "pythonic";
+  Start({&worker}, config);
+  const char* good = R"({"type":"object","properties":{"a":{"type":"string"}}})";
+  const char* bad = R"({"type":"object","properties":{"a":{"unevaluatedItems":false}}})";
+  const auto tools = [&](const char* shape, const char* second) {
+    std::string all = "\"tools\":[";
+    for (const auto& [name, schema] : {std::pair("f", good), std::pair("g", second), std::pair("h", good)}) {
+      std::string one = shape;
+      one.replace(one.find("NAME"), 4, name).replace(one.find("SCHEMA"), 6, schema);
+      all += StrCat(all.ends_with('[') ? "" : ",", one);
+    }
+    return all + "]";
+  };
+  const char* chats = R"({"type":"function","function":{"name":"NAME","parameters":SCHEMA,"strict":true}})";
+  const char* responses = R"({"type":"function","name":"NAME","parameters":SCHEMA,"strict":true})";
+  const char* messages = R"({"name":"NAME","input_schema":SCHEMA,"strict":true})";
+  const std::string asked = R"("messages":[{"role":"user","content":"Hi"}])";
+  const std::tuple<const char*, std::string, const char*> cases[] = {
+      {"/v1/chat/completions", StrCat(asked, ",", tools(chats, bad)), "tools[1].function.parameters"},
+      {"/v1/chat/completions", StrCat(asked, R"(,"tool_choice":"required",)", tools(chats, bad)),
+       "tools[1].function.parameters"},
+      {"/v1/chat/completions",
+       StrCat(asked, R"(,"tool_choice":{"type":"function","function":{"name":"g"}},)", tools(chats, bad)),
+       "tools[1].function.parameters"},
+      {"/v1/responses", StrCat(R"("input":"Hi","tool_choice":"required",)", tools(responses, bad)),
+       "tools[1].parameters"},
+      {"/v1/messages", StrCat(asked, R"(,"max_tokens":9,"tool_choice":{"type":"any"},)", tools(messages, bad)),
+       "tools[1].input_schema"},
+  };
+  for (const auto& [path, body, field] : cases) {
+    const HttpReply reply = Ask(port_, "POST", path, StrCat("{", body, "}"));
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    EXPECT_EQ(ErrorOf(reply)["message"],
+              StrCat("`", field, "`: the schema's #/properties/a/unevaluatedItems is not supported."));
+    const Json error = ErrorOf(reply);
+    EXPECT_EQ(error.value("param", field), field);  // Anthropic's errors have none
+  }
+  // Of the form of calls itself.
+  const char* named = R"({"type":"object","properties":{"a b":{"type":"string"}}})";
+  const HttpReply reply = Chat(tools(chats, named));
+  EXPECT_EQ(ErrorOf(reply)["param"], "tools[1].function.parameters") << reply.body;
+  EXPECT_NE(reply.body.find("the schema of g has #/properties has the name"), std::string::npos) << reply.body;
+  EXPECT_EQ(Chat(StrCat(R"("max_tokens":2,"tool_choice":"required",)", tools(chats, good))).status, 200);
+}
+
 TEST_F(RouterTest, WorkersWithoutTheTokenizerFollowNoGrammar) {
   FakeWorker none;
   Start({&none});

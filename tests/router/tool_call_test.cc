@@ -93,20 +93,24 @@ TEST(Tools, WhatIsWrongIsNamed) {
        "tool_choice", "names then, which is not among"},
       {R"("tool_choice":"required")", "tool_choice", "needs `tools`"},
       {R"("tool_choice":{"function":{"name":"f"}})", "tool_choice", "needs `tools`"},
-      {tool(R"({"function":{"name":"f"}})"), "tools", "tools[0].type"},
-      {tool(R"({"type":"function"})"), "tools", "tools[0].function.name"},
-      {tool(R"({"type":"function","function":{"name":"a b"}})"), "tools", "tools[0].function.name"},
-      {tool(R"({"type":"function","function":{"name":"f","parameters":[]}})"), "tools", "tools[0].function.parameters"},
-      {tool(R"({"type":"function","function":{"name":"f","parameters":{"type":"string"}}})"), "tools",
-       "tools[0].function.parameters.type` must be \"object\", got \"string\""},
+      {tool(R"({"function":{"name":"f"}})"), "tools[0].type", "tools[0].type"},
+      {tool(R"({"type":"function"})"), "tools[0].function.name", "tools[0].function.name"},
+      {tool(R"({"type":"function","function":{"name":"a b"}})"), "tools[0].function.name",
+       "`tools[0].function.name` must be 1 to"},
+      {tool(R"({"type":"function","function":{"name":"f","parameters":[]}})"), "tools[0].function.parameters",
+       "`tools[0].function.parameters` must be a JSON Schema of an object, got an array"},
+      {tool(R"({"type":"function","function":{"name":"f","parameters":{"type":"string"}}})"),
+       "tools[0].function.parameters.type", "tools[0].function.parameters.type` must be \"object\", got \"string\""},
       {tool(R"({"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}})"), "tools",
        "two functions called f"},
-      {tool("3"), "tools", "tools[0].type"},
-      {tool(StrCat(R"({"type":"function","function":{"name":")", std::string(129, 'f'), R"("}})").c_str()), "tools",
-       "tools[0].function.name` must be 1 to 128 letters"},
-      {tool(R"({"type":"function","function":{"name":"f","strict":"yes"}})"), "tools",
+      {tool("3"), "tools[0].type", "`tools[0].type` must be \"function\""},
+      {tool(R"({"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"g"}})"), "tools[1].type",
+       "`tools[1].type` must be"},
+      {tool(StrCat(R"({"type":"function","function":{"name":")", std::string(129, 'f'), R"("}})").c_str()),
+       "tools[0].function.name", "tools[0].function.name` must be 1 to 128 letters"},
+      {tool(R"({"type":"function","function":{"name":"f","strict":"yes"}})"), "tools[0].function.strict",
        "tools[0].function.strict` must be a boolean, got a string"},
-      {tool(R"({"type":"function","function":{"name":"f","description":3}})"), "tools",
+      {tool(R"({"type":"function","function":{"name":"f","description":3}})"), "tools[0].function.description",
        "tools[0].function.description` must be a string, got an integer"},
       {StrCat(kTools, R"(,"tool_choice":"required","guided_regex":"a")"), "tool_choice", "`guided_regex` both"},
   };
@@ -140,8 +144,16 @@ TEST(Tools, ArgumentsOfEarlierCallsAreObjects) {
   EXPECT_EQ(calls(R"("{\"b\": [1, \"x\"], \"a\": {}}")"), R"({"b":[1,"x"],"a":{}})");
   EXPECT_EQ(calls(R"({"a":1})"), R"({"a":1})");
   EXPECT_EQ(calls(R"("")"), "{}");
+  EXPECT_EQ(calls("null"), "{}");
   EXPECT_EQ(calls(R"("no object")"), R"("no object")");
   EXPECT_EQ(calls(R"("[1]")"), R"("[1]")");
+}
+
+TEST(Tools, AnEarlierCallWithoutArgumentsHasNone) {
+  const CompletionRequest r =
+      Chat(R"({"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f"}}]}]})");
+  EXPECT_THAT(std::get<ChatPrompt>(r.prompts[0]).messages_json,
+              HasSubstr(R"("tool_calls":[{"id":"1","function":{"name":"f","arguments":{}}}])"));
 }
 
 TEST(Tools, ByDefaultTheModelMayCall) {
