@@ -34,19 +34,22 @@ inline int64_t WeightHalvesBytes(int64_t columns) {
                       (columns + kDeviceShape.columns - 1) / kDeviceShape.columns * kDeviceShape.columns * 2);
 }
 
-/// What Ops::PackQuantized's result takes on a device that keeps the codes: blocks of 16 outputs by 64 inputs, and 64
-/// bytes of scales and zeros for each group of a block, of which 32-wide groups come in pairs.
-inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int group, bool bias) {
-  const int64_t blocks = (rows + 15) / 16, steps = (columns + 63) / 64;
+/// Inputs in e4m3: rows of their scales, and columns of their codes, are rounded up to a multiple.
+inline constexpr PackedShape kRoundedShape{.rows = 128, .columns = 128};
+
+/// What Ops::PackQuantized's result takes on a device that keeps the codes: blocks of 16 outputs by 64 inputs, or rows
+/// of codes where inputs become e4m3 (`rounds`), and 64 bytes of scales and zeros for each group of 16 outputs, of
+/// which 32-wide groups come in pairs.
+inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int group, bool rounds, bool bias) {
+  const int64_t blocks = (rows + 15) / 16, steps = (columns + 63) / 64, padded = kRoundedShape.columns;
   const int64_t groups = group == 32 ? steps * 2 : columns / group;
-  return blocks * (steps * 128 * bits + groups * 64) + (bias ? rows * 4 : 0);
+  const int64_t codes = rounds ? rows * ((columns + padded - 1) / padded * padded) : blocks * steps * 128 * bits;
+  return codes + blocks * groups * 64 + (bias ? rows * 4 : 0);
 }
 
 /// Rows of x from which on a weight in codes is made bf16 first. By arithmetic, not yet measured: that moves 5 bytes a
 /// weight, 1.2 ps at 4.3 TB/s, and each row saves 2.3 (mma.sync) to 5 fs (wgmma) a weight. Above any step of decodes.
 inline constexpr int64_t kExpandRows = 512;
-/// Inputs in e4m3: rows of their scales, and columns of their codes, are rounded up to a multiple.
-inline constexpr PackedShape kRoundedShape{.rows = 128, .columns = 128};
 
 /// Working memory for layers that are kept in codes on a device: one runs at a time, so what the largest of them takes.
 class CodeRooms {

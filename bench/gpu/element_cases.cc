@@ -90,7 +90,7 @@ KernelCase GatherCase(int rows, int n) {
       [=](size_t i) { return double{px::ToFloat(x[static_cast<size_t>(picked[i / n]) * n + i % n])}; });
 }
 
-/// x as e4m3, in the order of weights in codes, by each token's largest input of a group. k a multiple of 128.
+/// x as e4m3 by each token's largest input of a group. k a multiple of 128.
 KernelCase RoundInputsCase(int rows, int k, int group) {
   auto x = RandomValues<bf16>(static_cast<size_t>(rows) * k, 13);
   auto dx = Shared(x);
@@ -103,12 +103,11 @@ KernelCase RoundInputsCase(int rows, int k, int group) {
         cuda::LaunchRoundInputs(stream, {dx->data(), codes->data(), scales->data(), k, rows, rows, k, group, 0.0f});
       },
       [=](size_t i) {
-        const size_t in16 = i % 16 / 4 * 2 + i % 4 / 2 * 8 + i % 2, at = i / 16 * 16 + in16;
-        const size_t first = at / static_cast<size_t>(group) * static_cast<size_t>(group);
+        const size_t first = i / static_cast<size_t>(group) * static_cast<size_t>(group);
         float largest = 0.0f;
         for (size_t j = first; j < first + static_cast<size_t>(group); ++j)
           largest = std::max(largest, std::abs(px::ToFloat(x[j])));
-        return double{px::ToFloat(x[at]) / kernels::ScaleOfInputs(largest)};
+        return double{px::ToFloat(x[i]) / kernels::ScaleOfInputs(largest)};
       });
 }
 

@@ -102,28 +102,40 @@ KernelCase QuantCase(int m, int n, int k, int group, bool expanded = false, bool
           weights * weight->bits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
-/// e4m3 with e4m3: of x what round_inputs.cuh leaves, once.
-KernelCase E4m3Case(int m, int n, int k, int group) {
-  const auto weight = RandomCodes(WeightFormat::kE4m3, n, k, group, 0.5f);
+/// e4m3 with e4m3, by mma.sync or wgmma: of x what round_inputs.cuh leaves, once.
+KernelCase E4m3Case(int m, int n, int k, int group, bool wgmma) {
+  auto weight = std::make_shared<kernels::QuantizedWeight>(*RandomCodes(WeightFormat::kE4m3, n, k, group, 0.5f));
+  weight->rounding.kind = kernels::InputRounding::Kind::kByToken;
   auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 5));
   auto rounded = std::make_shared<std::vector<float>>();
   for (const bf16 value : *x) rounded->push_back(px::ToFloat(value));
-  const kernels::InputRounding how{kernels::InputRounding::Kind::kByToken, 0.0f};
   for (int r = 0; r < m; ++r) {
     float* const row = rounded->data() + static_cast<size_t>(r) * k;
-    kernels::RoundInputs(how, row, k, group, row);
+    kernels::RoundInputs(weight->rounding, row, k, group, row);
   }
   const auto layout = cuda::LayOutQuantized(*weight);
-  auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
+  auto rows = std::make_shared<DeviceArray<px::U128>>(layout.words);
   auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
   const int padded = (m + cuda::kE4m3PadM - 1) / cuda::kE4m3PadM * cuda::kE4m3PadM;
   auto dx = std::make_shared<DeviceArray<bf16>>(*x),
        out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
   auto codes = std::make_shared<DeviceArray<px::e4m3>>(static_cast<size_t>(m) * cuda::RoundedPitch(k));
   auto scales = std::make_shared<DeviceArray<float>>(static_cast<size_t>(k / group) * padded);
+  const int multiprocessors = gpu::CurrentDevice().multiprocessors;
   auto launch = [=](gpu::Stream& stream) {
-    cuda::LaunchE4m3Gemm(stream, cuda::E4m3GemmParams<bf16>{codes->data(), scales->data(), words->data(), meta->data(),
-                                                            nullptr, out->data(), padded, n, m, n, k, group});
+    const cuda::E4m3GemmParams<bf16> p{codes->data(),
+                                       scales->data(),
+                                       reinterpret_cast<const px::e4m3*>(rows->data()),
+                                       meta->data(),
+                                       nullptr,
+                                       out->data(),
+                                       padded,
+                                       n,
+                                       m,
+                                       n,
+                                       k,
+                                       group};
+    return wgmma ? cuda::LaunchE4m3Wgmma(stream, p, multiprocessors, false) : cuda::LaunchE4m3Gemm(stream, p, false);
   };
   auto check = [=](gpu::Stream& stream) {
     cuda::LaunchRoundInputs(stream, {dx->data(), codes->data(), scales->data(), k, padded, m, k, group, 0.0f});
@@ -164,8 +176,10 @@ std::vector<CaseMaker> GemmCases(const Sizes& s) {
   for (int m : s.tiny ? std::vector<int>{20} : std::vector<int>{32, 2048})
     for (const int group : {128, k})
       cases.push_back({"gemm_fp8a16", [=] { return QuantCase<WeightFormat::kE4m3>(m, n, k, group); }});
-  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 16, 64, 256, 2048, 4096})
-    for (const int group : {128, k}) cases.push_back({"gemm_fp8a8", [=] { return E4m3Case(m, n, k, group); }});
+  for (const bool wgmma : {false, true})
+    for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 16, 64, 256, 2048, 4096})
+      for (const int group : {128, k})
+        cases.push_back({wgmma ? "gemm_fp8a8_wgmma" : "gemm_fp8a8", [=] { return E4m3Case(m, n, k, group, wgmma); }});
   for (const bool wgmma : {false, true})
     cases.push_back({wgmma ? "gemm_fp8_to_bf16_wgmma" : "gemm_fp8_to_bf16",
                      [=] { return QuantCase<WeightFormat::kE4m3>(s(2048, 130), n, k, 128, true, wgmma); }});

@@ -322,9 +322,9 @@ class WeightPlanner {
     const std::optional<CodeFormat> codes = CodesKept(source_, parts, traits_);
     if (codes && traits_.device_panels) {
       const int64_t inputs = codes->Inputs(columns);
-      kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, bias);
-      out_.codes.Add(rows, inputs, codes->layout.group, !codes->layout.inputs.empty(),
-                     static_cast<bool>(codes->rounding));
+      const bool rounds = static_cast<bool>(codes->rounding);
+      kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, rounds, bias);
+      out_.codes.Add(rows, inputs, codes->layout.group, !codes->layout.inputs.empty(), rounds);
       if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
       return Scratch(3 * rows * inputs);  // the file's blocks, the codes in bytes, and the device's layout of them
     }

@@ -136,6 +136,46 @@ PX_DEVICE void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool acc
       : PX_F16(0), PX_F16(16), PX_F16(32), PX_F16(48), PX_F16(64), PX_F16(80), PX_F16(96), PX_F16(112)
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
+template <int N>
+PX_DEVICE void WgmmaE4m3K32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128);
+  if constexpr (N == 16)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7}, "
+        "%8, %9, p, 1, 1;\n}"
+        : PX_F4(0), PX_F4(4)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+  else if constexpr (N == 32)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+        "%16, %17, p, 1, 1;\n}"
+        : PX_F16(0)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+  else if constexpr (N == 64)
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+        "%32, %33, p, 1, 1;\n}"
+        : PX_F16(0), PX_F16(16)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+  else
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+        "%64, %65, p, 1, 1;\n}"
+        : PX_F16(0), PX_F16(16), PX_F16(32), PX_F16(48)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
 #undef PX_F16
 #undef PX_F4
 #define PX_ROW(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])

@@ -87,43 +87,45 @@ struct TmaAccesses {
   }
 };
 
-/// Where element (row, k) of an operand tile lies in shared memory, addressed as the hardware does from the
+/// Where byte `byte` of a row of an operand tile lies in shared memory, addressed as the hardware does from the
 /// descriptor's fields.
-uint32_t OperandOffset(uint64_t descriptor, int row, int k) {
+uint32_t OperandOffset(uint64_t descriptor, int row, int byte) {
   const auto start = static_cast<uint32_t>(descriptor & 0x3FFF) << 4;
   const auto stride = static_cast<uint32_t>(descriptor >> 32 & 0x3FFF) << 4;  // between groups of 8 rows
   return Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride +
-                    static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
+                    static_cast<uint32_t>((row & 7) * kRowBytes + byte));
 }
-float BitsAt(const Block& block, uint32_t offset) {
+
+constexpr int kWgmmaRows = 64, kWgmmaDepthBytes = 32;
+constexpr int kChunkBytes = 16;  // that stay together
+int DepthOf(const WarpGroupMma& op) { return op.e4m3 ? kWgmmaDepthBytes : kWgmmaDepthBytes / 2; }
+
+float Bf16Operand(const Block& block, uint64_t descriptor, int row, int k) {
   uint16_t bits;
-  std::memcpy(&bits, block.shared + offset, 2);
+  std::memcpy(&bits, block.shared + OperandOffset(descriptor, row, k * 2), 2);
   return Bf16BitsToFloat(bits);
 }
-
-constexpr int kWgmmaRows = 64, kWgmmaDepth = 16;
-constexpr int kChunk = 8;  // elements that stay together
-
 /// Element (k, column) of an operand by rows: the same addresses, its rows are those of K.
 float RowsOperand(const Block& block, uint64_t descriptor, int k, int column) {
-  return BitsAt(block, OperandOffset(descriptor, k, column));
+  return Bf16Operand(block, descriptor, k, column);
 }
-float Operand(const Block& block, uint64_t descriptor, int row, int k) {
-  return BitsAt(block, OperandOffset(descriptor, row, k));
+float Operand(const Block& block, const WarpGroupMma& op, uint64_t descriptor, int row, int k) {
+  if (!op.e4m3) return Bf16Operand(block, descriptor, row, k);
+  return E4m3BitsToFloat(block.shared[OperandOffset(descriptor, row, k)]);
 }
 
 /// Calls visit(offset) for each 16 bytes of shared memory that a wgmma reads.
 template <typename Visit>
 void ForOperands(const WarpGroupMma& op, Visit&& visit) {
-  auto chunks = [&](uint64_t descriptor, int rows, int columns) {
+  auto chunks = [&](uint64_t descriptor, int rows, int bytes) {
     for (int row = 0; row < rows; ++row)
-      for (int column = 0; column < columns; column += kChunk) visit(OperandOffset(descriptor, row, column));
+      for (int byte = 0; byte < bytes; byte += kChunkBytes) visit(OperandOffset(descriptor, row, byte));
   };
   if (op.a_in_registers) {
-    chunks(op.b_descriptor, kWgmmaDepth, op.n);
+    chunks(op.b_descriptor, DepthOf(op), op.n * 2);
   } else {
-    chunks(op.a_descriptor, kWgmmaRows, kWgmmaDepth);
-    chunks(op.b_descriptor, op.n, kWgmmaDepth);
+    chunks(op.a_descriptor, kWgmmaRows, kWgmmaDepthBytes);
+    chunks(op.b_descriptor, op.n, kWgmmaDepthBytes);
   }
 }
 
@@ -131,7 +133,7 @@ void ForOperands(const WarpGroupMma& op, Visit&& visit) {
 void CheckFenced(Block& block, const WarpGroupMma& op, Where where) {
   const std::vector<unsigned char>& seen = block.AsyncView();
   ForOperands(op, [&](uint32_t at) {
-    if (at + 2 * kChunk <= seen.size() && std::memcmp(block.shared + at, seen.data() + at, 2 * kChunk) != 0)
+    if (at + kChunkBytes <= seen.size() && std::memcmp(block.shared + at, seen.data() + at, kChunkBytes) != 0)
       block.Fail("wgmma reads shared memory that a thread wrote, without a fence.proxy.async between", where);
   });
 }
@@ -144,7 +146,7 @@ struct WgmmaAccesses {
   static void Note(void* self) {
     const auto& [block, group] = *static_cast<WgmmaAccesses*>(self);
     simt::NoteAcquire(&group.issued);
-    ForOperands(group.next, [&](uint32_t at) { simt::NoteRead(block.shared + at, 2 * kChunk); });
+    ForOperands(group.next, [&](uint32_t at) { simt::NoteRead(block.shared + at, kChunkBytes); });
   }
 };
 
@@ -153,29 +155,29 @@ void ReadRegisters(const WarpGroupMma& op, std::vector<float>& a) {
   for (int t = 0; t < 128; ++t)
     for (int i = 0; i < 8; ++i) {
       const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, k = t % 4 * 2 + i / 4 * 8 + i % 2;
-      a[row * kWgmmaDepth + k] = Bf16BitsToFloat(static_cast<uint16_t>(op.a_registers[t][i / 2] >> (i % 2 * 16)));
+      a[row * DepthOf(op) + k] = Bf16BitsToFloat(static_cast<uint16_t>(op.a_registers[t][i / 2] >> (i % 2 * 16)));
     }
 }
 
 void Execute(Block& block, const WarpGroupMma& op) {
-  constexpr int kRows = kWgmmaRows, kDepth = kWgmmaDepth;
-  std::vector<float> a(kRows * kDepth), b(static_cast<size_t>(kDepth) * op.n);
+  const int depth = DepthOf(op);
+  std::vector<float> a(static_cast<size_t>(kWgmmaRows) * depth), b(static_cast<size_t>(depth) * op.n);
   if (op.a_in_registers) {
     ReadRegisters(op, a);
     for (int n = 0; n < op.n; ++n)
-      for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = RowsOperand(block, op.b_descriptor, k, n);
+      for (int k = 0; k < depth; ++k) b[n * depth + k] = RowsOperand(block, op.b_descriptor, k, n);
   } else {
-    for (int r = 0; r < kRows; ++r)
-      for (int k = 0; k < kDepth; ++k) a[r * kDepth + k] = Operand(block, op.a_descriptor, r, k);
+    for (int r = 0; r < kWgmmaRows; ++r)
+      for (int k = 0; k < depth; ++k) a[r * depth + k] = Operand(block, op, op.a_descriptor, r, k);
     for (int n = 0; n < op.n; ++n)
-      for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = Operand(block, op.b_descriptor, n, k);
+      for (int k = 0; k < depth; ++k) b[n * depth + k] = Operand(block, op, op.b_descriptor, n, k);
   }
   for (int t = 0; t < 128; ++t) {
     const int warp = t / 32, g = t % 32 / 4, c = t % 4 * 2;
     for (int i = 0; i < op.n / 2; ++i) {
       const int r = 16 * warp + g + 8 * (i / 2 % 2), n = i / 4 * 8 + c + i % 2;
       float sum = 0;
-      for (int k = 0; k < kDepth; ++k) sum += a[r * kDepth + k] * b[n * kDepth + k];
+      for (int k = 0; k < depth; ++k) sum += a[r * depth + k] * b[n * depth + k];
       op.accumulators[t][i] = (op.accumulate ? op.accumulators[t][i] : 0.0f) + sum;
     }
   }
@@ -329,10 +331,11 @@ void IssueNext(Where where) {
 }
 }  // namespace
 
-void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
+void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where, bool e4m3) {
   const simt::Unwatched emulator;
   WarpGroupMma& next = NextWgmma(d, where);
   next.a_in_registers = false;
+  next.e4m3 = e4m3;
   next.a_descriptor = a;
   next.b_descriptor = b;
   next.n = n;
@@ -343,6 +346,7 @@ void WgmmaIssueRows(float* d, const uint32_t (&a)[4], uint64_t b, Where where) {
   const simt::Unwatched emulator;
   WarpGroupMma& next = NextWgmma(d, where);
   next.a_in_registers = true;
+  next.e4m3 = false;
   next.a_registers[simt::CurrentThread().id % 128] = a;
   next.b_descriptor = b;
   next.n = 64;

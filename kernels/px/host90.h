@@ -49,7 +49,7 @@ template <int N>
 void WgmmaWait(Where where = Where::current()) {
   WgmmaWaitGroups(N, where);
 }
-void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where);
+void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where, bool e4m3 = false);
 void WgmmaIssueRows(float* d, const uint32_t (&a)[4], uint64_t b, Where where);
 /// d[64 × N] (+)= a[64 × 16] · b[N × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
 inline void WgmmaM64N16K16(float (&d)[8], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
@@ -67,7 +67,13 @@ inline void WgmmaM64N128K16(float (&d)[64], uint64_t a, uint64_t b, bool accumul
 inline void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 256, a, b, accumulate, where);
 }
-/// The same with the accumulators as fragments of mma.sync: each warp has 16 rows, d[i] is of columns 8i … 8i + 7.
+/// d[64 × N] (+)= a[64 × 32] · b[N × 32]ᵀ, e4m3: 128 codes are a row of the operands' tiles. `d` as above.
+template <int N>
+void WgmmaE4m3K32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, N, a, b, accumulate, where, true);
+}
+/// As WgmmaM64N64K16 with the accumulators as fragments of mma.sync: each warp has 16 rows, d[i] is of columns 8i … 8i
+/// + 7.
 inline void WgmmaM64N64K16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(&d[0][0], 64, a, b, accumulate, where);
 }

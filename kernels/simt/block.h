@@ -137,6 +137,7 @@ struct WarpGroupMma {
   int n = 0;
   bool accumulate = false;
   bool a_in_registers = false;
+  bool e4m3 = false;                 ///< else bf16
   const uint32_t* a_registers[128];  ///< four each
 };
 struct WarpGroup {

@@ -1,5 +1,6 @@
 // The emulator does what the hardware is documented to do, and, once golden.txt has been written on a device
 // (bench/gpu/run.sh --stage conformance), what that device did. Compiled by nvcc: the device does what is documented.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,13 +57,24 @@ TEST(Conformance, ADifferenceIsNamedWithItsPlace) {
   EXPECT_NE(Compare({0x7FC00000u}, {0x3F800000u}, one), "");
 }
 
+/// What no GPU has run yet.
+const std::vector<std::string> kAwaited = {
+    "Mbarrier_TmaLoad2D_WgmmaE4m3N16_integers_from_0",  "Mbarrier_TmaLoad2D_WgmmaE4m3N16_fractions_from_0",
+    "Mbarrier_TmaLoad2D_WgmmaE4m3N32_integers_from_0",  "Mbarrier_TmaLoad2D_WgmmaE4m3N64_integers_from_32",
+    "Mbarrier_TmaLoad2D_WgmmaE4m3N64_fractions_from_0", "Mbarrier_TmaLoad2D_WgmmaE4m3N128_integers_from_0",
+    "Mbarrier_TmaLoad2D_WgmmaE4m3N128_fractions_from_0"};
+
 TEST(Conformance, TheEmulatorAnswersAsTheDeviceOfTheGoldenFile) {
   if (!std::filesystem::exists(kGolden))
     GTEST_SKIP() << "no " << kGolden << " yet: a GPU has to write it (bench/gpu/run.sh --stage conformance)";
   const auto golden = ReadGolden(kGolden);
   for (const MicroKernel& k : AllMicroKernels()) {
     const auto at = std::find_if(golden.begin(), golden.end(), [&](const auto& g) { return g.first == k.name; });
-    ASSERT_NE(at, golden.end()) << k.name << " is not in the golden file: write it again";
+    if (at == golden.end()) {  // until a GPU has run it, its definition alone binds the emulator
+      EXPECT_THAT(kAwaited, testing::Contains(k.name)) << k.name << " is not in the golden file: write it again";
+      continue;
+    }
+    EXPECT_THAT(kAwaited, testing::Not(testing::Contains(k.name))) << "a GPU has answered: strike it off";
     gpu::Stream stream;
     EXPECT_EQ(Compare(k.run(stream), at->second, k.tolerance), "") << k.name;
   }

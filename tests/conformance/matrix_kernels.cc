@@ -168,8 +168,9 @@ struct alignas(1024) HopperShared {
   px::bf16 b[2][kN * px::kTmaBoxColumns];
   uint64_t full;
 };
-/// One warpgroup: thread 0 asks TMA for two boxes of each operand, then d[64, kN] = a · bᵀ over 128 columns.
-template <int kN>
+/// One warpgroup: thread 0 asks TMA for two boxes of each operand, then d[64, kN] = a · bᵀ over 128 columns of bf16, or
+/// over the 256 e4m3 that lie in them.
+template <int kN, bool kE4m3>
 PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST px::TensorMap2D a,
                             const PX_GRID_CONST px::TensorMap2D b, int first_row) {
 #if PX_HAS_WGMMA
@@ -192,7 +193,9 @@ PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST 
   for (int step = 0; step < kDepth / 16; ++step) {
     const uint64_t x = px::WgmmaDescriptor(smem.a[step / 4]) + step % 4 * 2,
                    w = px::WgmmaDescriptor(smem.b[step / 4]) + step % 4 * 2;
-    if constexpr (kN == 256)
+    if constexpr (kE4m3)
+      px::WgmmaE4m3K32<kN>(d, x, w, step != 0);
+    else if constexpr (kN == 256)
       px::WgmmaM64N256K16(d, x, w, step != 0);
     else if constexpr (kN == 128)
       px::WgmmaM64N128K16(d, x, w, step != 0);
@@ -213,29 +216,37 @@ PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST 
 #endif
 }
 /// The box of A begins `first_row` rows into the tensor: what lies beyond its end must read as zero.
-template <int kN>
+template <int kN, bool kE4m3 = false>
 MicroKernel Hopper(bool integers, int first_row) {
-  constexpr int kRows = 80;
-  auto value = [&](uint32_t w) {
-    return px::FloatToBf16Bits(integers ? static_cast<float>(w % 7) - 3.0f
-                                        : static_cast<float>(static_cast<int32_t>(w)) * 0x1p-30f);
+  constexpr int kRows = 80, kCodes = kE4m3 ? 2 * kDepth : kDepth, kBytes = kE4m3 ? 1 : 2;
+  auto codes = [&](int rows, unsigned seed) {
+    std::vector<uint8_t> bytes;
+    for (uint32_t word : Noise(static_cast<size_t>(rows * kCodes), seed)) {
+      const float value =
+          integers ? static_cast<float>(word % 7) - 3.0f : static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f;
+      const uint32_t bits = kE4m3 ? px::FloatToE4m3Bits(value) : px::FloatToBf16Bits(value);
+      for (int i = 0; i < kBytes; ++i) bytes.push_back(static_cast<uint8_t>(bits >> (8 * i)));
+    }
+    return bytes;
   };
-  std::vector<px::bf16> a, b;
-  for (uint32_t w : Noise(kRows * kDepth, 23)) a.push_back({value(w)});
-  for (uint32_t w : Noise(kN * kDepth, 24)) b.push_back({value(w)});
-  MicroKernel k{"Mbarrier_TmaLoad2D_WgmmaN" + std::to_string(kN) + (integers ? "_integers_from_" : "_fractions_from_") +
-                    std::to_string(first_row),
+  auto value = [](const std::vector<uint8_t>& bytes, int at) {
+    if (kE4m3) return px::E4m3BitsToFloat(bytes[static_cast<size_t>(at)]);
+    return px::Bf16BitsToFloat(bytes[static_cast<size_t>(at) * 2] | bytes[static_cast<size_t>(at) * 2 + 1] << 8);
+  };
+  const std::vector<uint8_t> a = codes(kRows, 23), b = codes(kN, 24);
+  MicroKernel k{std::string("Mbarrier_TmaLoad2D_Wgmma") + (kE4m3 ? "E4m3" : "") + "N" + std::to_string(kN) +
+                    (integers ? "_integers_from_" : "_fractions_from_") + std::to_string(first_row),
                 {},
                 {},
                 {}};
-  if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, 2e-3};
+  if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, kE4m3 ? 4e-2 : 2e-3};
   k.run = [=](gpu::Stream& s) {
-    const gpu::Memory da(a.size() * 2), db(b.size() * 2), out(kM * kN * 4);
-    s.Upload(da.data(), a.data(), a.size() * 2);
-    s.Upload(db.data(), b.data(), b.size() * 2);
+    const gpu::Memory da(a.size()), db(b.size()), out(kM * kN * 4);
+    s.Upload(da.data(), a.data(), a.size());
+    s.Upload(db.data(), b.data(), b.size());
     const px::TensorMap2D ma = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(da.data()), kDepth, kRows, kDepth, kM);
     const px::TensorMap2D mb = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(db.data()), kDepth, kN, kDepth, kN);
-    gpu::Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(HopperShared<kN>)}, &HopperKernel<kN>,
+    gpu::Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(HopperShared<kN>)}, &HopperKernel<kN, kE4m3>,
                 static_cast<const uint32_t*>(nullptr), static_cast<uint32_t*>(out.data()), ma, mb, first_row);
     Words got(kM * kN);
     s.CopyAsync(got.data(), out.data(), got.size() * 4);
@@ -246,8 +257,8 @@ MicroKernel Hopper(bool integers, int first_row) {
     for (int t = 0; t < 128; ++t) {
       const int row = first_row + t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + t % 4 * 2 + i % 2;
       double sum = 0;
-      for (int d = 0; row < kRows && d < kDepth; ++d)
-        sum += static_cast<double>(px::ToFloat(a[row * kDepth + d])) * px::ToFloat(b[column * kDepth + d]);
+      for (int d = 0; row < kRows && d < kCodes; ++d)
+        sum += static_cast<double>(value(a, row * kCodes + d)) * value(b, column * kCodes + d);
       k.want.push_back(px::BitCast<uint32_t>(static_cast<float>(sum)));
     }
   return k;
@@ -256,11 +267,15 @@ MicroKernel Hopper(bool integers, int first_row) {
 }  // namespace
 
 std::vector<MicroKernel> MatrixKernels() {
-  return {LdMatrix<false>(),      LdMatrix<true>(),        Mma<Input::kBf16>(true), Mma<Input::kBf16>(false),
-          Mma<Input::kF16>(true), Mma<Input::kF16>(false), Mma<Input::kE4m3>(true), Mma<Input::kE4m3>(false),
-          MmaExchanged(),         Hopper<64>(true, 0),     Hopper<64>(false, 0),    Hopper<64>(true, 32),
-          Hopper<128>(true, 0),   Hopper<256>(true, 0),    Hopper<256>(false, 0),   Hopper<16>(true, 0),
-          Hopper<16>(false, 0),   Hopper<32>(true, 0),     Hopper<32>(false, 0)};
+  return {LdMatrix<false>(),          LdMatrix<true>(),           Mma<Input::kBf16>(true),
+          Mma<Input::kBf16>(false),   Mma<Input::kF16>(true),     Mma<Input::kF16>(false),
+          Mma<Input::kE4m3>(true),    Mma<Input::kE4m3>(false),   MmaExchanged(),
+          Hopper<64>(true, 0),        Hopper<64>(false, 0),       Hopper<64>(true, 32),
+          Hopper<128>(true, 0),       Hopper<256>(true, 0),       Hopper<256>(false, 0),
+          Hopper<16>(true, 0),        Hopper<16>(false, 0),       Hopper<32>(true, 0),
+          Hopper<32>(false, 0),       Hopper<16, true>(true, 0),  Hopper<16, true>(false, 0),
+          Hopper<32, true>(true, 0),  Hopper<64, true>(true, 32), Hopper<64, true>(false, 0),
+          Hopper<128, true>(true, 0), Hopper<128, true>(false, 0)};
 }
 
 }  // namespace baton::conformance

@@ -139,7 +139,7 @@ void CudaOps::LinearOfExpanded(const PackedWeight& w, const cuda::QuantGemmParam
   }
 }
 
-// Whatever the number of rows: the products of a weight that rounds its inputs are those of this GEMM alone.
+// Whatever the number of rows: the products of a weight that rounds its inputs are those of one GEMM alone.
 template <typename Out>
 void CudaOps::LinearOfRounded(const Tensor& x, const PackedWeight& w, Out* out, int64_t out_stride) {
   const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
@@ -149,10 +149,13 @@ void CudaOps::LinearOfRounded(const Tensor& x, const PackedWeight& w, Out* out, 
   const float fixed = w.rounding().kind == InputRounding::Kind::kFixed ? w.rounding().scale : 0.0f;
   cuda::LaunchRoundInputs(
       stream_, {Row<const bf16>(x), codes, scales, x.row_stride, scale_stride, m, k, w.group(), fixed}, kOverlapped);
-  cuda::LaunchE4m3Gemm(stream_,
-                       cuda::E4m3GemmParams<Out>{codes, scales, static_cast<const px::U128*>(w.data()), w.meta(),
-                                                 w.bias(), out, scale_stride, out_stride, m, n, k, w.group()},
-                       kOverlapped);
+  const cuda::E4m3GemmParams<Out> p{
+      codes, scales,   static_cast<const e4m3*>(w.data()), w.meta(), w.bias(), out, scale_stride, out_stride, m, n,
+      k,     w.group()};
+  if (wgmma_e4m3_ && cuda::E4m3WgmmaTakes(k, w.group()))
+    cuda::LaunchE4m3Wgmma(stream_, p, device_.multiprocessors, kOverlapped);
+  else
+    cuda::LaunchE4m3Gemm(stream_, p, kOverlapped);
 }
 
 void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {

@@ -31,7 +31,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   stream_.SetPolicy(config.policy);
 #endif
   traits_ = {
-      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-4" : "cuda-4-fast", 1, true, 8,
+      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-5" : "cuda-5-fast", 1, true, 8,
       cuda::kGemvMaxRows};
   traits_.work_bytes = static_cast<int64_t>(config.work_bytes);
   const std::vector<float> values(kMaxKvHeads, 1.0f);
@@ -39,12 +39,15 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
 #if defined(__CUDACC__)
   constexpr int kProducts = 1024;
   const auto keeps_bits = [&] { return cuda::WgmmaAddsAsMmaSync(stream_, kProducts); };
+  const auto tiles_agree = [&] { return cuda::E4m3WgmmaTilesAgree(stream_); };
   const auto attends_alike = [&] { return cuda::WgmmaAttendsAsMmaSync(stream_); };
 #else
   const auto keeps_bits = [&] { return !config.wgmma_differs; };  // what asking says: cuda_gemm_wgmma_test
-  const auto attends_alike = keeps_bits;
+  const auto tiles_agree = keeps_bits, attends_alike = keeps_bits;
 #endif
-  wgmma_ = cuda::HasWgmma(device_.architecture) && (!deterministic_ || keeps_bits());
+  const bool has_wgmma = cuda::HasWgmma(device_.architecture);
+  wgmma_ = has_wgmma && (!deterministic_ || keeps_bits());
+  wgmma_e4m3_ = has_wgmma && (!deterministic_ || tiles_agree());
   wgmma_attention_ = wgmma_ && attends_alike();
 }
 

@@ -158,6 +158,7 @@ class CudaOps final : public Ops {
 
   const bool deterministic_;
   bool wgmma_ = false;            ///< dense layers are multiplied by it
+  bool wgmma_e4m3_ = false;       ///< and layers whose inputs become e4m3
   bool wgmma_attention_ = false;  ///< prompts attend with it
   const int64_t one_shot_bytes_;
   const size_t work_bytes_;

@@ -63,7 +63,8 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   stream.Bind();
   const QuantLayout layout = LayOutQuantized(weight);
   const size_t bytes = layout.words.size() * sizeof(px::U128), meta_bytes = layout.meta.size() * sizeof(QuantMeta);
-  const int64_t planned = kernels::PackedCodeBytes(weight.n, weight.k, weight.bits, weight.group, false);
+  const int64_t planned = kernels::PackedCodeBytes(weight.n, weight.k, weight.bits, weight.group,
+                                                   static_cast<bool>(weight.rounding), false);
   BATON_CHECK(static_cast<int64_t>(bytes + meta_bytes) == planned, bytes, " + ", meta_bytes, " bytes, planned ",
               planned);
   BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, weight.n, weight.k));

@@ -28,6 +28,14 @@ std::vector<bf16> UnevenNumbers(size_t n, unsigned seed) {
   return out;
 }
 
+/// What `host` holds, on the device; data() is null where there is no memory for it.
+template <typename T>
+gpu::Memory OnDevice(gpu::Stream& stream, const std::vector<T>& host) {
+  gpu::Memory memory(host.size() * sizeof(T));
+  if (memory.data() != nullptr) stream.Upload(memory.data(), host.data(), memory.bytes());
+  return memory;
+}
+
 }  // namespace
 
 bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k) {
@@ -60,12 +68,14 @@ bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k) {
 
 namespace {
 
-/// What `host` holds, on the device; data() is null where there is no memory for it.
-template <typename T>
-gpu::Memory OnDevice(gpu::Stream& stream, const std::vector<T>& host) {
-  gpu::Memory memory(host.size() * sizeof(T));
-  if (memory.data() != nullptr) stream.Upload(memory.data(), host.data(), memory.bytes());
-  return memory;
+/// Random codes of both signs, none a NaN.
+std::vector<px::e4m3> UnevenCodes(size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<px::e4m3> out(n);
+  for (px::e4m3& code : out)
+    code = px::FromFloat<px::e4m3>(
+        std::ldexp(static_cast<float>(random() % 31) - 15.0f, static_cast<int>(random() % 10) - 5));
+  return out;
 }
 
 /// A prompt of 100 tokens behind 470 others, and one of 65: tiles that are full and that are not, blocks in no order.
@@ -114,6 +124,45 @@ bool AttendsAlike(gpu::Stream& stream) {
 }
 
 }  // namespace
+
+bool E4m3WgmmaTilesAgree(gpu::Stream& stream) {
+  constexpr int kRows = E4m3WgmmaMany::kRows + 2, kCols = E4m3WgmmaMany::kCols + 8, kK = 1024, kGroup = 256;
+  constexpr int kScaleStride = 2 * kE4m3PadM, kGroups = kK / kGroup;
+  std::vector<float> scales(size_t{kGroups} * kScaleStride);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f + 0.001f * static_cast<float>(i % 37);
+  std::vector<QuantMeta> meta(size_t{(kCols + 15) / 16} * kGroups * 8);
+  for (size_t i = 0; i < meta.size(); ++i)
+    meta[i] = {px::BitCast<uint32_t>(scales[i % 29]), px::BitCast<uint32_t>(scales[i % 31])};
+  const gpu::Memory x = OnDevice(stream, UnevenCodes(size_t{kRows} * kK, 6)),
+                    w = OnDevice(stream, UnevenCodes(size_t{kCols} * kK, 7)), x_scales = OnDevice(stream, scales),
+                    w_scales = OnDevice(stream, meta), out(size_t{kRows} * kCols * sizeof(float));
+  for (const gpu::Memory* memory : {&x, &w, &x_scales, &w_scales, &out})
+    if (memory->data() == nullptr) return false;
+  const auto run = [&](int rows, int multiprocessors) {
+    std::vector<float> result(static_cast<size_t>(rows) * kCols);
+    const E4m3GemmParams<float> p{static_cast<const px::e4m3*>(x.data()),
+                                  static_cast<const float*>(x_scales.data()),
+                                  static_cast<const px::e4m3*>(w.data()),
+                                  static_cast<const QuantMeta*>(w_scales.data()),
+                                  nullptr,
+                                  static_cast<float*>(out.data()),
+                                  kScaleStride,
+                                  kCols,
+                                  rows,
+                                  kCols,
+                                  kK,
+                                  kGroup};
+    LaunchE4m3Wgmma(stream, p, multiprocessors);
+    stream.CopyAsync(result.data(), out.data(), result.size() * sizeof(float));
+    EndIfDeviceFailed(stream.Synchronize());
+    return result;
+  };
+  constexpr int kFew = 1, kEnough = 1000;  // multiprocessors
+  const auto want = run(kRows, kFew);
+  for (const auto& got : {run(kRows, kEnough), run(E4m3WgmmaFew::kRows, kFew)})
+    if (std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) != 0) return false;
+  return true;
+}
 
 bool WgmmaAttendsAsMmaSync(gpu::Stream& stream) { return AttendsAlike<64>(stream) && AttendsAlike<128>(stream); }
 

@@ -10,7 +10,11 @@ namespace baton::cuda {
 /// that much memory is not there. On sm_90 and under the emulator only.
 bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k);
 
-/// The same of attention: the same random prompts by both forms, of both head sizes.
+/// Whether the tiles of the GEMM of e4m3 with e4m3 give a row the same bits: its form for every number of rows, since
+/// mma.sync may keep more bits of such sums. As above in all else.
+bool E4m3WgmmaTilesAgree(gpu::Stream& stream);
+
+/// As the first, of attention: the same random prompts by both forms, of both head sizes.
 bool WgmmaAttendsAsMmaSync(gpu::Stream& stream);
 
 }  // namespace baton::cuda

@@ -44,6 +44,10 @@
   declare void LaunchNarrowGemm(gpu::Stream&, const GemmParams<px::bf16>&, int, bool); \
   declare void LaunchNarrowGemm(gpu::Stream&, const GemmParams<float>&, int, bool);
 
+#define BATON_E4M3_WGMMA_INSTANCES(declare)                                               \
+  declare void LaunchE4m3Wgmma(gpu::Stream&, const E4m3GemmParams<px::bf16>&, int, bool); \
+  declare void LaunchE4m3Wgmma(gpu::Stream&, const E4m3GemmParams<float>&, int, bool);
+
 #define BATON_GROUPED_INSTANCES(declare)                                                  \
   declare void LaunchGroupedGemm(gpu::Stream&, const GroupedGemmParams<px::bf16>&, bool); \
   declare void LaunchGroupedGemm(gpu::Stream&, const GroupedGemmParams<float>&, bool);

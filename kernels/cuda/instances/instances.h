@@ -13,6 +13,7 @@
 #include "kernels/cuda/linear/dequantize.cuh"
 #include "kernels/cuda/linear/gemm.cuh"
 #include "kernels/cuda/linear/gemm_e4m3.cuh"
+#include "kernels/cuda/linear/gemm_e4m3_wgmma.cuh"
 #include "kernels/cuda/linear/gemm_quant.cuh"
 #include "kernels/cuda/linear/gemm_wgmma.cuh"
 #include "kernels/cuda/linear/gemm_wgmma_narrow.cuh"
@@ -40,6 +41,7 @@ BATON_MLA_INSTANCES(extern template)
 BATON_ROWWISE_INSTANCES(extern template)
 BATON_GEMM_INSTANCES(extern template)
 BATON_E4M3_INSTANCES(extern template)
+BATON_E4M3_WGMMA_INSTANCES(extern template)
 BATON_GEMV_INSTANCES(extern template)
 BATON_GROUPED_INSTANCES(extern template)
 BATON_WGMMA_INSTANCES(extern template)

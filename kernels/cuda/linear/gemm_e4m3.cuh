@@ -1,12 +1,11 @@
 // GEMM of e4m3 with e4m3 (W8A8): out[M, N] = Σ over groups of scale(row, group) · scale(column, group) · Σ x · w +
 // bias, on warp-level tensor cores (mma.sync m16n8k32, sm_89 and later), f32 sums.
 //
-// Weights lie as gemm_quant.cuh has them: the two k16 halves of a lane's 16-byte word are mma's B fragment of k32 once
-// x has its inputs in the same order (round_inputs.cuh). Products of up to 128 inputs of one group are summed from zero
-// in mma's accumulator, which keeps fewer bits than f32 on sm_90, and added to the output's with one fma by both
-// scales, in ascending order of K, whatever the tile: a row's bits do not depend on M (Promise A). No split-K. Floor:
-// max(N·K + 4·N·K/group + M·K + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 1,500 TFLOP/s): 2,048 × 4,096 × 4,096 46 µs, M =
-// 16 4 µs. mma.sync reaches about 60 % of the latter; wgmma would not.
+// Codes of an output lie in a row, as those of a token (round_inputs.cuh). Products of up to 128 inputs of one group
+// are summed from zero in mma's accumulator and added to the output's with one fma by both scales, in ascending order
+// of K, whatever the tile: a row's bits do not depend on M (Promise A). No split-K. Floor: max(N·K + 4·N·K/group + M·K
+// + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 1,500 TFLOP/s): 2,048 × 4,096 × 4,096 46 µs, M = 16 4 µs. On sm_90 mma.sync
+// was measured at a fifth of that: gemm_e4m3_wgmma.cuh is its form there.
 #pragma once
 
 #include "kernels/cuda/linear/gemm_quant.cuh"
@@ -18,7 +17,7 @@ template <typename Out>
 struct E4m3GemmParams {
   const px::e4m3* x;       ///< [m, RoundedPitch(k)], as round_inputs.cuh writes it
   const float* x_scales;   ///< [k / group, x_scale_stride]
-  const px::U128* w;       ///< as QuantGemmParams::w
+  const px::e4m3* w;       ///< [n, RoundedPitch(k)], zero from k on
   const QuantMeta* meta;   ///< as QuantGemmParams::meta
   const float* bias;       ///< [n] or null
   Out* out;                ///< [m, n]
@@ -29,9 +28,8 @@ struct E4m3GemmParams {
 };
 
 constexpr int kE4m3PadM = 128;
-constexpr int kE4m3StepK = kRoundedPadK;              ///< one row of a stage: 128 bytes
-constexpr int kE4m3Mmas = kE4m3StepK / 32;            ///< of a step
-constexpr int kE4m3Halves = kE4m3StepK / kGemmStepK;  ///< steps of the weights' layout in one of ours
+constexpr int kE4m3StepK = kRoundedPadK;    ///< one row of a stage: 128 bytes
+constexpr int kE4m3Mmas = kE4m3StepK / 32;  ///< of a step
 
 using E4m3TileSmall = GemmTile<16, 32, 1, 2, 8>;
 using E4m3TileMedium = GemmTile<64, 64, 2, 2, 4>;
@@ -42,7 +40,7 @@ using E4m3Layout = TileLayout<px::e4m3, kE4m3StepK>;
 template <typename Tile>
 struct E4m3GemmShared {
   px::e4m3 x[Tile::kStages][Tile::kRows * kE4m3StepK];
-  px::U128 w[Tile::kStages][Tile::kCols / 16][kE4m3Halves * 64];
+  px::e4m3 w[Tile::kStages][Tile::kCols * kE4m3StepK];
   QuantMeta meta[Tile::kStages][Tile::kCols / 16][kE4m3Mmas * 8];
   float x_scales[Tile::kStages][kE4m3Mmas][Tile::kRows];
 };
@@ -51,27 +49,22 @@ static_assert(sizeof(E4m3GemmShared<E4m3TileLarge>) <= 227 * 1024);
 /// The group of input k; beyond the last input its group.
 PX_DEVICE int E4m3Group(int k, int size, int group) { return (k < size ? k : size - 1) / group; }
 
-/// Starts the copies of one K step. Rows of x beyond m and columns beyond n become zero, as are codes beyond k.
+/// Starts the copies of one K step. Rows of x beyond m and columns beyond n become zero.
 template <typename Tile, typename Out>
 PX_DEVICE void FetchE4m3Step(E4m3GemmShared<Tile>& smem, const E4m3GemmParams<Out>& p, int step, int row0, int col0) {
-  constexpr int kChunks = E4m3Layout::kChunks, kWords = kE4m3Halves * 64;
-  const int stage = step % Tile::kStages, k0 = step * kE4m3StepK, halves = QuantSteps(p.k);
+  const int stage = step % Tile::kStages, k0 = step * kE4m3StepK;
   const int64_t pitch = RoundedPitch(p.k);
-  PX_UNROLL
-  for (int i = px::ThreadX(); i < Tile::kRows * kChunks; i += Tile::kThreads) {
-    const int row = i / kChunks, chunk = i % kChunks;
-    const bool valid = row0 + row < p.m;
-    px::CpAsync16(smem.x[stage] + E4m3Layout::Offset(row, chunk),
-                  p.x + (valid ? (row0 + row) * pitch + k0 + chunk * 16 : 0), valid);
-  }
-  PX_UNROLL
-  for (int i = px::ThreadX(); i < Tile::kCols / 16 * kWords; i += Tile::kThreads) {
-    const int block = i / kWords, word = i % kWords;
-    const bool valid = col0 + block * 16 < p.n && step * kE4m3Halves + word / 64 < halves;
-    px::CpAsync16(
-        &smem.w[stage][block][word],
-        p.w + (valid ? (static_cast<int64_t>(col0 / 16 + block) * halves + step * kE4m3Halves) * 64 + word : 0), valid);
-  }
+  const auto fetch = [&](px::e4m3* to, const px::e4m3* from, int first, int end, int rows) {
+    PX_UNROLL
+    for (int i = px::ThreadX(); i < rows * E4m3Layout::kChunks; i += Tile::kThreads) {
+      const int row = i / E4m3Layout::kChunks, chunk = i % E4m3Layout::kChunks;
+      const bool valid = first + row < end;
+      px::CpAsync16(to + E4m3Layout::Offset(row, chunk), from + (valid ? (first + row) * pitch + k0 + chunk * 16 : 0),
+                    valid);
+    }
+  };
+  fetch(smem.x[stage], p.x, row0, p.m, Tile::kRows);
+  fetch(smem.w[stage], p.w, col0, p.n, Tile::kCols);
   const int first = E4m3Group(k0, p.k, p.group), met = E4m3Group(k0 + kE4m3StepK - 1, p.k, p.group) - first + 1;
   const int rows = QuantGroups(p.k, p.group);
   for (int i = px::ThreadX(); i < Tile::kCols / 16 * met * 4; i += Tile::kThreads) {
@@ -126,7 +119,8 @@ PX_DEVICE void MultiplyE4m3Step(float (&d)[Tile::kWarpRows / 16][Tile::kWarpCols
                                 const E4m3GemmShared<Tile>& smem, const E4m3GemmParams<Out>& p, int step, int warp_row,
                                 int warp_col, int per_group) {
   const int lane = px::Lane(), stage = step % Tile::kStages, k0 = step * kE4m3StepK;
-  const px::e4m3* x = smem.x[stage] + warp_row * kE4m3StepK;
+  const px::e4m3* const x = smem.x[stage] + warp_row * kE4m3StepK;
+  const px::e4m3* const w = smem.w[stage] + warp_col * kE4m3StepK;
   PX_UNROLL
   for (int q = 0; q < kE4m3Mmas; ++q) {
     uint32_t a[Tile::kWarpRows / 16][4];
@@ -135,11 +129,12 @@ PX_DEVICE void MultiplyE4m3Step(float (&d)[Tile::kWarpRows / 16][Tile::kWarpCols
       px::LdMatrixX4(a[i], x + E4m3Layout::Offset(i * 16 + lane % 16, q * 2 + lane / 16));
     PX_UNROLL
     for (int j = 0; j < Tile::kWarpCols / 16; ++j) {
-      const px::U128 w = px::LoadShared(&smem.w[stage][warp_col / 16 + j][q * 32 + lane]);
+      uint32_t b[4];  // of columns 0 … 7 and 8 … 15, then of both the other 16 of K
+      px::LdMatrixX4(b, w + E4m3Layout::Offset(j * 16 + lane % 16, q * 2 + lane / 16));
       PX_UNROLL
       for (int i = 0; i < Tile::kWarpRows / 16; ++i) {
-        px::MmaE4m3(sums[i][2 * j], a[i], w.w[0], w.w[2]);
-        px::MmaE4m3(sums[i][2 * j + 1], a[i], w.w[1], w.w[3]);
+        px::MmaE4m3(sums[i][2 * j], a[i], b[0], b[2]);
+        px::MmaE4m3(sums[i][2 * j + 1], a[i], b[1], b[3]);
       }
     }
     if ((q + 1) % per_group == 0) {

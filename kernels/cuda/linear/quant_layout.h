@@ -1,12 +1,14 @@
-// Weights in codes re-laid out for gemm_quant.cuh, once at load.
+// Weights in codes re-laid out for gemm_quant.cuh and gemm_e4m3.cuh, once at load.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "common/in_parts.h"
 #include "kernels/cuda/linear/gemm_quant.cuh"
+#include "kernels/cuda/linear/round_inputs.cuh"
 #include "kernels/quantized/weight.h"
 
 namespace baton::cuda {
@@ -14,7 +16,9 @@ namespace baton::cuda {
 using kernels::QuantizedWeight;
 
 struct QuantLayout {
-  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, QuantWords, 32]; missing columns and k are code 0
+  /// [n blocks of 16, k steps of 64, QuantWords, 32]; missing columns and k are code 0. Of a weight that rounds its
+  /// inputs [n, RoundedPitch(k) / 16], 16 codes each.
+  std::vector<px::U128> words;
   std::vector<QuantMeta> meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]; missing ones are scale 0
 };
 
@@ -41,7 +45,11 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
 inline void PlaceOutputs(const QuantizedWeight& w, int first, int end, QuantLayout& out) {
   const int groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
   for (int col = first; col < end; ++col) {
-    for (int k = 0; k < w.k; ++k) PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
+    const uint8_t* const codes = w.codes.data() + static_cast<size_t>(col) * w.k;
+    if (w.rounding)
+      std::memcpy(out.words.data() + col * RoundedPitch(w.k) / 16, codes, w.k);
+    else
+      for (int k = 0; k < w.k; ++k) PlaceCode(w, col, k, codes[k], out);
     for (int g = 0; g < groups; ++g) {
       QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * rows + g) * 8 + col % 8];
       const float scale = w.scales[static_cast<size_t>(col) * groups + g];
@@ -64,7 +72,9 @@ inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
   kernels::CheckQuantized(w);
   const int blocks = (w.n + 15) / 16;
   QuantLayout out;
-  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * QuantWords(FormatOf(w)), px::U128{});
+  const int64_t words =
+      w.rounding ? w.n * RoundedPitch(w.k) / 16 : int64_t{blocks} * QuantSteps(w.k) * 32 * QuantWords(FormatOf(w));
+  out.words.assign(static_cast<size_t>(words), px::U128{});
   out.meta.assign(static_cast<size_t>(blocks) * QuantGroups(w.k, w.group) * 8, QuantMeta{});
   InParts(blocks, std::min(LoadThreads(), static_cast<int64_t>(w.codes.size()) / kWorthAThread),
           [&](int64_t first, int64_t end) {

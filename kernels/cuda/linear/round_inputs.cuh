@@ -1,8 +1,7 @@
 // Rows of bf16 as e4m3 with scales, for gemm_e4m3.cuh: by a token's largest input of a group, or by one number
 // (quantized/input_rounding.h is the rule, to the bit).
 //
-// Codes of 16 inputs lie in the order in which quant_layout.h has those of weights: word t is inputs 2t, 2t + 1, 2t +
-// 8, 2t + 9. Floor per row of k: 2k bytes read, k written, 4 for each group: 2,048 rows of 4,096 25 MB, 5.9 µs at 4.3
+// Floor per row of k: 2k bytes read, k written, 4 for each group: 2,048 rows of 4,096 25 MB, 5.9 µs at 4.3
 // TB/s; 2 FLOP and a division an input. Rows are read twice, the second time from L1 or L2.
 #pragma once
 
@@ -35,14 +34,6 @@ struct RoundInputsShared {
 
 /// Inputs that a warp or a block takes at once: a group, or four of 32.
 PX_BOTH int RoundedSpan(int group) { return group == 32 ? kRoundedPadK : group; }
-
-/// Four neighbours' codes of a lane as its word of the order of weights.
-PX_DEVICE uint32_t InWeightOrder(uint32_t codes) {
-  const int t = px::Lane() % 4, first = px::Lane() - t + t / 2;
-  const uint32_t low = px::Shuffle(codes, first), high = px::Shuffle(codes, first + 2);
-  const int shift = t % 2 * 16;
-  return (low >> shift & 0xFFFFu) | (high >> shift & 0xFFFFu) << 16;
-}
 
 /// kWide: a block takes a span, else a warp.
 template <bool kWide>
@@ -86,13 +77,13 @@ PX_KERNEL void PX_BOUNDS(kRoundThreads) RoundInputsKernel(const PX_GRID_CONST Ro
 
   const int64_t pitch = RoundedPitch(p.k);
   const int end = last == p.k ? static_cast<int>(pitch) : last;
-  for (int base = first; base < end; base += kStep) {  // all lanes: they exchange
+  for (int base = first; base < end; base += kStep) {
     const int c = base + t * 4;
     float v[4] = {};
     if (c < last) LoadFour(x + c, v);
     PX_UNROLL
     for (int i = 0; i < 4; ++i) v[i] = px::Div(v[i], scale);
-    const uint32_t word = InWeightOrder(PackE4m3Four(v[0], v[1], v[2], v[3]));
+    const uint32_t word = PackE4m3Four(v[0], v[1], v[2], v[3]);
     if (c < end) px::Store(reinterpret_cast<uint32_t*>(p.out + row * pitch + c), word);
   }
   px::GridDependencyRelease();

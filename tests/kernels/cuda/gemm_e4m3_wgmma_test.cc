@@ -1,0 +1,105 @@
+// The GEMM of e4m3 with e4m3 by TMA and wgmma: against a double sum, against the bits of mma.sync (emulator),
+// independent of M and of the tile, and its pipeline against mutants.
+#include "kernels/cuda/linear/gemm_e4m3_wgmma.cuh"
+
+#include <cstring>
+
+#include "kernels/cuda/host/wgmma_bits.h"
+#include "tests/kernels/cuda/e4m3_case.h"
+#include "tests/kernels/cuda/mutants.h"
+
+namespace baton::cuda_test {
+namespace {
+
+using Few = cuda::E4m3WgmmaFew;
+using Some = cuda::E4m3WgmmaSome;
+using Many = cuda::E4m3WgmmaMany;
+
+/// With room for the outputs of mma.sync.
+struct WgmmaCase : E4m3Case {
+  using E4m3Case::E4m3Case;
+  bool SameBits() const { return std::memcmp(out.data(), other.data(), other.size() * sizeof(float)) == 0; }
+  std::vector<float> other = std::vector<float>(out.size());
+};
+
+template <typename Tile>
+void CheckTile(int m, int n, int k, int group, float fixed = 0.0f) {
+  WgmmaCase c(m, n, k, group, fixed);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Launch(stream);
+        EXPECT_EQ(stream.Synchronize(), "");
+        std::copy_n(c.out.data(), c.out.size(), c.other.begin());
+        std::fill_n(c.out.data(), c.out.size(), NAN);
+        cuda::LaunchE4m3WgmmaTile<Tile>(stream, c.Params(c.out.data()));
+      },
+      [&](const std::string& policy) {
+        EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k << " group " << group;
+#if !defined(__CUDACC__)  // a GPU's mma.sync may keep more bits of 128 products
+        EXPECT_TRUE(c.SameBits()) << policy << ": not the bits of mma.sync, m " << m << " n " << n << " k " << k;
+#endif
+      });
+}
+
+TEST(CudaE4m3Wgmma, EqualsASumOfWhatTheCodesStandFor) {
+  CheckTile<Few>(1, 1, 8, 8);
+  CheckTile<Few>(13, 130, 128 * 12, 128);  // the ring goes around
+  CheckTile<Few>(16, 65, 200, 200, 0.02f);
+  CheckTile<Some>(47, 40, 128 * 8, 256);
+  CheckTile<Some>(64, 70, 136, 136);
+  CheckTile<Many>(130, 150, 128 * 8, 128);
+  CheckTile<Many>(70, 33, 520, 520);
+}
+
+TEST(CudaE4m3Wgmma, AnyShape) {
+  Sweep(4, [](Draw& draw) {
+    const bool blocks = draw.Chance(2);
+    const int group = draw.Pick({128, 256, 384}), k = blocks ? draw.Multiple(group, 1536) : draw.Multiple(8, 900);
+    const int n = draw.Size(200), m = draw.Size(140);
+    const float fixed = draw.Chance(3) ? 0.02f : 0.0f;
+    if (m <= Few::kRows)
+      CheckTile<Few>(m, n, k, blocks ? group : k, fixed);
+    else if (draw.Chance(2))
+      CheckTile<Some>(m, n, k, blocks ? group : k, fixed);
+    else
+      CheckTile<Many>(m, n, k, blocks ? group : k, fixed);
+  });
+}
+
+TEST(CudaE4m3Wgmma, TakesGroupsThatAStepDoesNotCut) {
+  EXPECT_TRUE(cuda::E4m3WgmmaTakes(4096, 128));
+  EXPECT_TRUE(cuda::E4m3WgmmaTakes(4096, 256));
+  EXPECT_TRUE(cuda::E4m3WgmmaTakes(200, 200));
+  EXPECT_FALSE(cuda::E4m3WgmmaTakes(4096, 64));
+  EXPECT_FALSE(cuda::E4m3WgmmaTakes(192, 32));
+  EXPECT_FALSE(cuda::E4m3WgmmaTakes(576, 192));
+}
+
+// What a worker on a GPU asks at its start.
+TEST(CudaE4m3Wgmma, TilesAgree) {
+  gpu::Stream stream;
+  EXPECT_TRUE(cuda::E4m3WgmmaTilesAgree(stream));
+}
+
+#if !defined(__CUDACC__)
+template <typename Tile>
+void ExpectMutantsFound(int m) {
+  WgmmaCase c(m, Tile::kCols + 3, 128 * (Tile::kStages + 3), 128);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.inputs.Launch(stream);
+    std::fill_n(c.out.data(), c.out.size(), NAN);
+    cuda::LaunchE4m3WgmmaTile<Tile>(stream, c.Params(c.out.data()));
+    const std::string error = stream.Synchronize();
+    return error.empty() ? c.Check() : error;
+  });
+}
+TEST(CudaE4m3Wgmma, EveryMissingSynchronizationIsFound) {
+  ExpectMutantsFound<Few>(5);
+  ExpectMutantsFound<Many>(20);
+}
+#endif
+
+}  // namespace
+}  // namespace baton::cuda_test
