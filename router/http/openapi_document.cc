@@ -214,7 +214,7 @@ std::string MakeDocument() {
       Post("/v1/responses", "Answer items in OpenAI's newer shape", "input", {}),
       Post("/v1/responses/input_tokens", "Tokens of a request of /v1/responses", "input", {}),
       OneResponse(),
-      Post("/api/chat", "Answer a chat in Ollama's shape", "messages", {}, "OtherError"),
+      Post("/api/chat", "Answer a chat in Ollama's shape", "", {}, "OtherError"),
       Post("/api/generate", "Answer a prompt in Ollama's shape", "", {}, "OtherError"),
       Get("/api/tags", "Models served, in Ollama's shape"),
       Get("/api/ps", "Models that are loaded, in Ollama's shape"),
