@@ -21,6 +21,22 @@ PX_DEVICE void InitStages(uint64_t (&full)[kStages], uint64_t (&empty)[kStages],
   px::MbarrierFenceInit();
 }
 
+/// One thread: stage after stage, as they become empty. load_w(i, s) announces what stage s gets of step i and asks for
+/// the weights, load_x(i, s) asks for the rest. Weights are nobody's output: the first ones before the wait.
+template <int kStages, typename LoadW, typename LoadX>
+PX_DEVICE void FeedWeightsFirst(uint64_t (&empty)[kStages], int steps, LoadW&& load_w, LoadX&& load_x) {
+  const int first = steps < kStages ? steps : kStages;
+  for (int i = 0; i < first; ++i) load_w(i, i);
+  px::GridDependencyWait();
+  for (int i = 0; i < first; ++i) load_x(i, i);
+  for (int i = first; i < steps; ++i) {
+    const int s = i % kStages;
+    px::MbarrierWait(&empty[s], (i / kStages - 1) & 1);
+    load_w(i, s);
+    load_x(i, s);
+  }
+}
+
 #endif
 
 }  // namespace baton::cuda

@@ -270,8 +270,12 @@ const std::string* GreatNumber(Element e) {
 }
 
 std::string NumberText(Element e) {
+  constexpr size_t kSaid = 60;  // of a number that may be as long as a body
   double value = 0;
-  if (const std::string* spelling = GreatNumber(e)) return *spelling;
+  if (const std::string* spelling = GreatNumber(e)) {
+    return spelling->size() <= kSaid ? *spelling
+                                     : StrCat(spelling->substr(0, kSaid), "… (", spelling->size(), " characters)");
+  }
   if (e.type() != element_type::DOUBLE || e.get_double().get(value)) return simdjson::minify(e);
   std::string out;
   AppendDouble(value, out);

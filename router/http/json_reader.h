@@ -31,7 +31,7 @@ inline ApiError WrongType(std::string_view field, const char* wanted, Element go
 /// A number that a document cannot hold, an integer beyond 64 bits or a number beyond a double, as the client wrote it.
 /// Null: any other value. In the document it is a double.
 const std::string* GreatNumber(Element e);
-/// A number for messages.
+/// A number for messages: of one with very many digits the first ones.
 std::string NumberText(Element e);
 /// A value's JSON, without white space; great numbers as they were written.
 std::string TextOf(Element e);

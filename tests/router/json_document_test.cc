@@ -68,6 +68,8 @@ TEST(GreatNumbers, AreOutOfRangeForAFieldAsTheyWereWritten) {
   EXPECT_EQ(ChatError(With(R"("max_tokens":18446744073709551615)")).message,
             "`max_tokens` is out of range: 18446744073709551615.");
   EXPECT_EQ(ChatError(With(R"("n":1e300)")).message, "`n` is out of range: 1e+300.");
+  EXPECT_EQ(ChatError(With(StrCat(R"("n":)", std::string(10000, '7')))).message,
+            StrCat("`n` is out of range: ", std::string(60, '7'), "… (10000 characters)."));
 }
 
 TEST(GreatNumbers, AreNoTextsListsOrObjects) {

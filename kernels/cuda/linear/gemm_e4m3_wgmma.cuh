@@ -54,7 +54,7 @@ PX_BOTH bool E4m3WgmmaTakes(int k, int group) { return group == k || group % kE4
 
 #if PX_HAS_WGMMA
 
-/// One thread: stage after stage, as they become empty. Weights are nobody's output: the first ones before the wait.
+/// One thread, by TMA.
 template <typename Tile, typename Out>
 PX_DEVICE void FeedE4m3Stages(E4m3WgmmaShared<Tile>& smem, const E4m3WgmmaParams<Out>& p, int steps, int row0,
                               int col0) {
@@ -66,16 +66,7 @@ PX_DEVICE void FeedE4m3Stages(E4m3WgmmaShared<Tile>& smem, const E4m3WgmmaParams
   const auto load_x = [&](int i, int s) {
     px::TmaLoad2D(smem.x[s], &p.x, i * px::kTmaBoxColumns, row0, &smem.full[s]);
   };
-  const int first = steps < Tile::kStages ? steps : Tile::kStages;
-  for (int i = 0; i < first; ++i) load_w(i, i);
-  px::GridDependencyWait();
-  for (int i = 0; i < first; ++i) load_x(i, i);
-  for (int i = first; i < steps; ++i) {
-    const int s = i % Tile::kStages;
-    px::MbarrierWait(&smem.empty[s], (i / Tile::kStages - 1) & 1);
-    load_w(i, s);
-    load_x(i, s);
-  }
+  FeedWeightsFirst(smem.empty, steps, load_w, load_x);
 }
 
 /// Scales of one group for what a thread holds: outputs `col` and col + 8, and of each 8 rows of x its two.

@@ -34,7 +34,7 @@ static_assert(sizeof(NarrowShared<NarrowTile<128, kDeepShared>>) <= 227 * 1024);
 
 #if PX_HAS_WGMMA
 
-/// One thread: stage after stage, as they become empty. Weights are nobody's output: the first ones before the wait.
+/// One thread, by TMA.
 template <typename Tile, typename Out>
 PX_DEVICE void FeedNarrowStages(NarrowShared<Tile>& smem, const WgmmaParams<Out>& p, int steps, int row0, int col0) {
   constexpr int kBytes = (Tile::kRows + Tile::kCols) * kGemmStepK * 2;
@@ -43,16 +43,7 @@ PX_DEVICE void FeedNarrowStages(NarrowShared<Tile>& smem, const WgmmaParams<Out>
     px::TmaLoad2D(smem.w[s], &p.w, i * kGemmStepK, col0, &smem.full[s]);
   };
   const auto load_x = [&](int i, int s) { px::TmaLoad2D(smem.x[s], &p.x, i * kGemmStepK, row0, &smem.full[s]); };
-  const int first = steps < Tile::kStages ? steps : Tile::kStages;
-  for (int i = 0; i < first; ++i) load_w(i, i);
-  px::GridDependencyWait();
-  for (int i = 0; i < first; ++i) load_x(i, i);
-  for (int i = first; i < steps; ++i) {
-    const int s = i % Tile::kStages;
-    px::MbarrierWait(&smem.empty[s], (i / Tile::kStages - 1) & 1);
-    load_w(i, s);
-    load_x(i, s);
-  }
+  FeedWeightsFirst(smem.empty, steps, load_w, load_x);
 }
 
 #endif

@@ -2,6 +2,7 @@
 // itself in whatever batch, and what is fused to such a layer has the bits of its parts.
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
 
@@ -143,6 +144,28 @@ TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
     }
   }
 }
+
+#if !defined(__CUDACC__)
+// mma.sync in place of wgmma, whatever the number of rows.
+TEST(RoundedLinearWithoutWgmma, HasTheSameBits) {
+  std::mt19937 rng(7);
+  auto with = *MakeCudaOps({}), without = *MakeCudaOps({.wgmma_differs = true});
+  for (const Layer& l : kLayers) {
+    const QuantizedWeight weight = DrawRounded(l.n, l.k, l.group, l.rounding, rng);
+    auto w = *with->PackQuantized(weight, nullptr), other_w = *without->PackQuantized(weight, nullptr);
+    for (const int m : {1, 17, 130}) {
+      HostTensor x(DType::kBF16, m, l.k), out(DType::kF32, m, l.n);
+      x.Fill(rng, 5.0f);
+      HostTensor other = out;
+      with->Linear(x.view(), *w, out.view());
+      without->Linear(x.view(), *other_w, other.view());
+      with->Sync();
+      without->Sync();
+      for (int r = 0; r < m; ++r) ASSERT_EQ(out.Row(r), other.Row(r)) << "k " << l.k << ", M " << m;
+    }
+  }
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(All, RoundedLinearContract, testing::ValuesIn(Backends()),
                          [](const auto& info) { return info.param.name; });
