@@ -151,7 +151,7 @@ function drawWaterfall() {
   const pieces = piecesOf(r), length = Math.max(lengthOf(r), .1);
   const rank = lane => ["router", r.prefill_worker, "KV"].indexOf(lane) >>> 0;  // others come last
   const lanes = [...new Set(["router", ...pieces.map(p => p.lane)])].sort((a, b) => rank(a) - rank(b));
-  const W = Math.max(320, node.clientWidth || 560), x0 = Math.min(104, W * .22), width = W - x0 - 14, row = 34, H = 24 + lanes.length * row + 8;
+  const W = Math.max(220, node.clientWidth || 560), x0 = Math.min(104, W * .22), width = W - x0 - 14, row = 34, H = 24 + lanes.length * row + 8;
   const drawing = svg("svg", {viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": `Request ${r.id}: ${pieces.map(p => `${p.words} ${ms(p.to - p.from)}`).join(", ")}`});
   const scale = scaleOf(r, length, x0, width);
   axis(drawing, scale, H);

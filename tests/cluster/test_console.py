@@ -159,7 +159,7 @@ class Console(unittest.TestCase):
     @unittest.skipUnless(CHROMIUM, "no Chromium is installed (apt-get install chromium)")
     def test_the_page_shows_a_recording_wide_and_narrow_light_and_dark(self):
         text = json.dumps(RECORDING.read_text())
-        for width, dark in ((1280, False), (390, True)):
+        for width, dark in ((1280, False), (390, True), (320, False)):
             with self.subTest(width=width), Browser(width=width, dark=dark) as b:
                 b.open(self.cluster.admin + "/console")
                 b.wait("typeof openRecording !== 'undefined' && model.state", "the page is there")
