@@ -61,6 +61,17 @@ void RankChildren::Await(Duration within) {
   while (!Reap() && clock.Now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
+absl::Status RankChildren::AwaitCause(Duration within) {
+  const SteadyClock clock;
+  const TimePoint deadline = clock.Now() + within;
+  absl::Status cause = Health(/*causes_only=*/true);
+  while (cause.ok() && clock.Now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    cause = Health(/*causes_only=*/true);
+  }
+  return cause;
+}
+
 bool RankChildren::Reap() {
   bool all = true;
   for (Process& p : processes_) {

@@ -33,6 +33,8 @@ class RankChildren {
   absl::Status Health(bool causes_only);
   /// Waits until all have ended, or `within` is over.
   void Await(Duration within);
+  /// Waits for a loss that is a cause, as Health(true) tells it; OK: none within `within`.
+  absl::Status AwaitCause(Duration within);
 
  private:
   struct Process {

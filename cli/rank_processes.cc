@@ -20,6 +20,7 @@ namespace baton::cli {
 namespace {
 
 constexpr Duration kEndWithin = std::chrono::seconds(5);
+constexpr Duration kChildsCauseWithin = std::chrono::milliseconds(500);
 constexpr char kLoopback[] = "127.0.0.1";
 
 class RankProcesses final : public worker::RankHost {
@@ -76,11 +77,18 @@ class RankProcesses final : public worker::RankHost {
   absl::Status Health() override {
     BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/pulse_.has_value()));
     if (pulse_) BATON_RETURN_IF_ERROR(pulse_->loss());
-    if (mesh_) BATON_RETURN_IF_ERROR(mesh_->Lost());
+    if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(mesh_->Lost()));
     return watch_.Health();
   }
 
  private:
+  // The kernel closes the sockets of a process before it tells how it ended.
+  absl::Status OfItsCause(const absl::Status& loss) {
+    if (loss.ok() || pulse_) return loss;
+    const absl::Status cause = children_.AwaitCause(kChildsCauseWithin);
+    return cause.ok() ? loss : cause;
+  }
+
   absl::Status Gather(engine::TcpMeetingPoint& meeting, const engine::RankGroup& group) {
     BATON_ASSIGN_OR_RETURN(mesh_, meeting.Gather(group, [this] { return Health(); }));
     world_ = engine::MakeTcpGroup(mesh_, 0, config_.ranks());

@@ -1,4 +1,4 @@
-# baton_test(name SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
+# baton_test(name [COMPUTES] SOURCES a.cc b.cc LIBS x y [LABELS unit] [TIMEOUT s]): one GoogleTest binary, one ctest entry.
 # The sources live in tests/<folder>/, mirroring the tree.
 if(BATON_BUILD_TESTS)
   enable_testing()
@@ -26,12 +26,18 @@ function(baton_test name)
   if(NOT BATON_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "COMPUTES" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   baton_warnings(${name})
-  # A third less to wait for than -O2; what tests run hard is in libraries.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
-  baton_precompiled(${name} test)
+  # Compiled without optimization, a third less to wait for: what tests run hard is in libraries. A test whose own sources
+  # compute much (oracles, simulated worlds) says so with COMPUTES, a folder of them with set(BATON_TESTS_COMPUTE ON).
+  if(arg_COMPUTES OR BATON_TESTS_COMPUTE)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    baton_precompiled(${name} computing_test)
+  else()
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
+    baton_precompiled(${name} test)
+  endif()
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)

@@ -11,6 +11,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND BATON_BATCHES)
   add_compile_options(-Wno-subobject-linkage)  # takes the sources of a batch for headers
 endif()
 
+# GCC collects its garbage from 512 MiB on, not from 128: a tenth less to wait for.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(--param=ggc-min-heapsize=524288)
+endif()
+
 # ccache and a fast linker are used when present; neither is needed.
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)

@@ -19,15 +19,19 @@ if(BATON_PRECOMPILED_HEADERS)
   target_precompile_headers(baton_library_headers PRIVATE ${common_headers})
   if(BATON_BUILD_TESTS)  # compiled as an executable's source is, and as baton_test does
     find_package(GTest REQUIRED)
-    add_library(baton_test_headers OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
-    set_target_properties(baton_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(baton_test_headers PRIVATE -fPIE $<$<CONFIG:RelWithDebInfo>:-O1>)
-    target_link_libraries(baton_test_headers PRIVATE GTest::gmock)
-    target_precompile_headers(baton_test_headers PRIVATE ${common_headers} <gmock/gmock.h> <gtest/gtest.h>)
+    foreach(kind_and_level test:-O0 computing_test:-O1)
+      string(REGEX MATCH "(.+):(.+)" matched ${kind_and_level})
+      set(target baton_${CMAKE_MATCH_1}_headers)
+      add_library(${target} OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:RelWithDebInfo>:${CMAKE_MATCH_2}>)
+      target_link_libraries(${target} PRIVATE GTest::gmock)
+      target_precompile_headers(${target} PRIVATE ${common_headers} <gmock/gmock.h> <gtest/gtest.h>)
+    endforeach()
   endif()
 endif()
 
-# baton_precompiled(target library|test): sources with compile options of their own must say so with
+# baton_precompiled(target library|test|computing_test): sources with compile options of their own must say so with
 # SKIP_PRECOMPILE_HEADERS, targets with DISABLE_PRECOMPILE_HEADERS. A compiler cache hides one that was forgotten.
 function(baton_precompiled target kind)
   if(BATON_PRECOMPILED_HEADERS)

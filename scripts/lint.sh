@@ -43,7 +43,7 @@ if [ "${LINT_TIDY:-1}" != 0 ]; then
   if [ ${#tidy[@]} -gt 0 ]; then
     log=$(mktemp)
     printf '%s\0' "${tidy[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-19 -p build/sources --quiet \
-      --extra-arg=-Wno-ignored-gch >"$log" 2>/dev/null || status=1  # GCC's precompiled headers are not clang's
+      --extra-arg=-Wno-ignored-gch --extra-arg=-Wno-unused-command-line-argument >"$log" 2>/dev/null || status=1  # GCC's headers and options
     grep -E '(^|: )(error|warning):' "$log" | sort -u || true
     rm -f "$log"
   fi

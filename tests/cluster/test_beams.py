@@ -40,8 +40,14 @@ def searches():
 
 
 def across_a_death(cluster, bodies, index, r):
-    """All at once, while a decode worker is killed when a stream beside them has had so many tokens."""
-    killer = threading.Thread(target=harm, args=(cluster, "kill decode", r))
+    """All at once, while the decode worker with most of them is killed when a stream beside them has had so many tokens."""
+    def kill():
+        shared = shared_on_decode(cluster)
+        if not any(shared.values()):
+            return harm(cluster, "kill decode", r)
+        os.kill(cluster.workers("decode")[max(shared, key=shared.get)], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
     beside = Stream(cluster, {"model": "tiny-llama", "prompt": LONG, "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True},
                     lambda count: killer.start() if count >= max(1, index) and not killer.ident else None)
     streaming = threading.Thread(target=beside.run)
