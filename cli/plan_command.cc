@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/open_to_read.h"
 #include "common/status.h"
+#include "plan/emit.h"
 #include "plan/known_models.h"
 #include "plan/memory_plan.h"
 #include "plan/observed_load.h"

@@ -157,8 +157,9 @@ absl::Status PlanLayouts(const PlanCommand& command) {
       return absl::FailedPreconditionError(
           StrCat("--emit ", o.emit, ": no layout meets the goals: ", proposals[0].Name(), ": ", proposals[0].why_not));
     BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, MemoryOf(command, proposals[0]));
-    const std::string text = o.emit == "helm" ? plan::HelmValues(Named(command), memory, proposals[0])
-                                              : plan::ComposeFile(Named(command), memory, proposals[0]);
+    BATON_ASSIGN_OR_RETURN(const std::string text, o.emit == "helm"
+                                                       ? plan::HelmValues(Named(command), memory, proposals[0])
+                                                       : plan::ComposeFile(Named(command), memory, proposals[0]));
     std::fputs(text.c_str(), stdout);
     return absl::OkStatus();
   }

@@ -29,20 +29,20 @@ struct PlanOptions {
 
 template <class Visitor>
 void VisitFields(PlanOptions& c, Visitor&& field) {
-  field("isl", c.isl, "tokens", "of a prompt", AtLeast(1));
-  field("osl", c.osl, "tokens", "of an answer", AtLeast(1));
+  field("isl", c.isl, "tokens", "of a prompt", Range(1, 16 << 20));
+  field("osl", c.osl, "tokens", "of an answer", Range(1, 16 << 20));
   field("prefix", c.prefix, "tokens",
-        "of a prompt that the prefix cache has, where it is computed and where it decodes", AtLeast(0));
-  field("ttft", c.ttft, "ms", "the goal until the first token", AtLeast(0));
-  field("tpot", c.tpot, "ms", "the goal for each token after it", AtLeast(0));
+        "of a prompt that the prefix cache has, where it is computed and where it decodes", Range(0, 16 << 20));
+  field("ttft", c.ttft, "ms", "the goal until the first token", Range(0, 1e9));
+  field("tpot", c.tpot, "ms", "the goal for each token after it", Range(0, 1e9));
   field("from-metrics", c.from_metrics, "url",
         "lengths and hit rate that are not given are those that this server has seen: a Baton router's or vLLM's "
         "/metrics");
   field("total-gpus", c.total_gpus, "devices",
         "of --memory, --memory-bandwidth and --compute each, a rank on each: layouts of them are ranked instead",
         Range(0, 4096));
-  field("target-request-rate", c.target_request_rate, "1/s", "that is wanted: how much of it is served", AtLeast(0));
-  field("handoff-ms", c.handoff_ms, "ms", "of a handoff beside its bytes", AtLeast(0));
+  field("target-request-rate", c.target_request_rate, "1/s", "that is wanted: how much of it is served", Range(0, 1e9));
+  field("handoff-ms", c.handoff_ms, "ms", "of a handoff beside its bytes", Range(0, 1e9));
   field("trace", c.trace, "file", "with --total-gpus: the first layouts are simulated under this trace (docs/sim.md)");
   field("simulated-layouts", c.simulated_layouts, "", "so many of them", Range(1, 100));
   field("num-prompts", c.num_prompts, "requests", "of the trace, at most", Range(1, 10'000'000));

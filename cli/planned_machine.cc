@@ -1,6 +1,9 @@
 #include "cli/planned_machine.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "common/str_cat.h"
 
 namespace baton::cli {
 namespace {
@@ -9,6 +12,10 @@ constexpr std::string_view kSizes[] = {"model",
                                        "load-format",
                                        "tokenizer",
                                        "skip-tokenizer-init",
+                                       "hf-config-path",
+                                       "hf-overrides",
+                                       "rope-scaling",
+                                       "rope-theta",
                                        "dtype",
                                        "device",
                                        "gpu-memory-utilization",
@@ -37,6 +44,11 @@ std::vector<std::string> FlagsThatDoNotSize(worker::WorkerConfig& config, const 
 }
 
 absl::Status CheckMachine(const PlannedMachine& m) {
+  for (const auto& [flag, value] :
+       {std::pair{"--memory-bandwidth", m.memory_bandwidth}, {"--compute", m.compute}, {"--link", m.link}}) {
+    if (value > 0 && value < 1e-6)
+      return absl::InvalidArgumentError(StrCat(flag, " ", value, ": at least 1e-06, or 0 for none"));
+  }
   if ((m.memory_bandwidth > 0) == (m.compute > 0)) return absl::OkStatus();
   return absl::InvalidArgumentError(m.compute > 0 ? "--compute needs --memory-bandwidth as well"
                                                   : "--memory-bandwidth needs --compute as well");

@@ -33,14 +33,14 @@ void VisitFields(PlannedMachine& c, Visitor&& field) {
   field("memory", c.memory, "bytes", "memory of the machine, or of each rank's GPU; 0 = what is free here (CPU only)",
         AtLeast(0));
   field("memory-bandwidth", c.memory_bandwidth, "GB/s", "of one rank; with --compute: times are planned, too",
-        AtLeast(0));
-  field("compute", c.compute, "TFLOP/s", "of one rank, in --dtype", AtLeast(0));
-  field("link", c.link, "GB/s", "from prefill to decode workers", AtLeast(0));
+        Range(0, 1e6));
+  field("compute", c.compute, "TFLOP/s", "of one rank, in --dtype", Range(0, 1e6));
+  field("link", c.link, "GB/s", "from prefill to decode workers", Range(0, 1e6));
 }
 
 /// Of a worker's flags, those that change neither what it takes nor how long.
 std::vector<std::string> FlagsThatDoNotSize(worker::WorkerConfig& config, const std::vector<std::string_view>& more);
-/// InvalidArgument: one of --memory-bandwidth and --compute is missing.
+/// InvalidArgument: one of --memory-bandwidth and --compute is missing, or a rate is next to none.
 absl::Status CheckMachine(const PlannedMachine& machine);
 
 }  // namespace baton::cli

@@ -166,17 +166,6 @@ nlohmann::ordered_json RooflineJson(const RooflinePlan& plan) {
   return json;
 }
 
-// As a shell reads it.
-std::string Quoted(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-./:@%+=,") == std::string::npos;
-  if (plain) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 }  // namespace
 
 std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const std::optional<RooflinePlan>& roofline) {
@@ -296,24 +285,6 @@ std::string ProposalsJson(const std::vector<Proposal>& proposals) {
                    {"why_not", p.why_not}});
   }
   return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::string PlanFlags(const WorkerConfig& config, const MemoryPlan& plan) {
-  std::string out =
-      StrCat("--model ", Quoted(config.model), " --device ", config.device, " --dtype ", DTypeName(plan.compute),
-             " --tensor-parallel-size ", config.tensor_parallel_size, " --pipeline-parallel-size ",
-             config.pipeline_parallel_size, " --reduction-width ", config.reduction_width, " --kv-cache-dtype ",
-             config.kv_cache_dtype, " --block-size ", config.block_size, " --max-model-len ", plan.max_model_len,
-             " --max-num-seqs ", config.max_num_seqs, " --max-num-batched-tokens ", config.max_num_batched_tokens,
-             " --kv-cache-memory ", plan.kv_budget);
-  if (!config.tokenizer.empty()) out += " --tokenizer " + Quoted(config.tokenizer);
-  if (config.skip_tokenizer_init) out += " --skip-tokenizer-init";
-  if (config.load_format != "auto") out += " --load-format " + config.load_format;
-  const WorkerConfig defaults;
-  if (config.landing_slots != defaults.landing_slots) out += StrCat(" --landing-slots ", config.landing_slots);
-  if (config.landing_slot_bytes != defaults.landing_slot_bytes)
-    out += StrCat(" --landing-slot-bytes ", config.landing_slot_bytes);
-  return out + "\n";
 }
 
 }  // namespace baton::plan

@@ -1,4 +1,4 @@
-// A plan for people, for programs, and as a worker's flags.
+// A plan for people and for programs.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,4 @@ std::string PlanJson(const worker::WorkerConfig& config, const MemoryPlan& plan,
 /// Ranked layouts, then a WHY NOT line for each that is none; and the same as a JSON array.
 std::string ProposalsText(const std::vector<Proposal>& proposals);
 std::string ProposalsJson(const std::vector<Proposal>& proposals);
-/// One line for `baton worker` or `baton serve`: the model, the layout, and the lengths and KV memory that were chosen.
-std::string PlanFlags(const worker::WorkerConfig& config, const MemoryPlan& plan);
-
 }  // namespace baton::plan

@@ -133,6 +133,12 @@ class Plan(unittest.TestCase):
         self.assertIn("--skip-tokenizer-init", shlex.split(plan(*args, "--skip-tokenizer-init", "--emit", "flags").stdout))
         self.assertIn(folder, shlex.split(plan(SMOLLM2, "--tokenizer", folder, "--emit", "flags").stdout))
 
+    def test_what_stands_over_a_models_config_is_planned_with(self):
+        args = [TINY, "--load-format", "dummy", *SMALL]
+        self.assertEqual(planned(*args, "--hf-overrides", '{"num_hidden_layers": 1}')["kv_kinds"][0]["layers"], 1)
+        emitted = shlex.split(plan(*args, "--hf-overrides", '{"num_hidden_layers": 2}', "--emit", "flags").stdout)
+        self.assertEqual(planned(*emitted)["kv_kinds"][0]["layers"], 2)
+
     def test_a_gpu_needs_none_here(self):
         said = planned(SMOLLM2, "--device", "cuda", "--memory", "8GiB", "--max-model-len", 2048)
         self.assertEqual((said["dtype"], said["kv_cache_dtype"]), ("bfloat16", "bfloat16"))
@@ -216,6 +222,10 @@ class Plan(unittest.TestCase):
                                  (2, "2048", [TINY, "--load-format", "dummy", "--memory-bandwidth", 1, "--compute", 1]),
                                  (2, "--total-gpus", [TINY, "--total-gpus", 2]),
                                  (2, "--emit", [TINY, *TIMES, "--memory", "1GiB", "--total-gpus", 2, "--emit", "flags"]),
+                                 (2, "--isl", [TINY, *TIMES, "--isl", 2**63 - 1]),
+                                 (2, "--handoff-ms", [TINY, *TIMES, "--link", 1, "--handoff-ms", "inf"]),
+                                 (2, "--memory-bandwidth", [TINY, *TIMES, "--memory-bandwidth", "inf"]),
+                                 (2, "--compute 1e-300: at least", [TINY, *TIMES, "--compute", "1e-300"]),
                                  (2, "--prefix 9", [TINY, "--load-format", "dummy", *TIMES, "--isl", 9, "--prefix", 9]),
                                  (2, "--model", [])):
             with self.subTest(args=args):

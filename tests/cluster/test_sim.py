@@ -152,13 +152,13 @@ class Sim(unittest.TestCase):
         self.assertEqual(helm.stdout.count("kvCacheMemory: "), helm.stdout.count("extraArgs: "))
         # A tokenizer beside the model is the router's and every worker's.
         for flags, key, value in ((["--skip-tokenizer-init"], "skip-tokenizer-init", "true"),
-                                  (["--tokenizer", f"{TINY}/"], "tokenizer", f"/models/{TINY.name}")):
+                                  (["--tokenizer", f"{TINY}/"], "tokenizer", f'"/models/{TINY.name}"')):
             helm, compose = run(*args, *flags, "--emit", "helm"), run(*args, *flags, "--emit", "compose")
             self.assertEqual((helm.returncode, compose.returncode), (0, 0), helm.stderr + compose.stderr)
             self.assertIn(f"\nrouter:\n  extraArgs: {{{key}: {value}}}\n", helm.stdout)
             workers = [line for line in helm.stdout.splitlines() if "extraArgs: {max-num-seqs" in line]
             self.assertTrue(workers and all(line.endswith(f", {key}: {value}}}") for line in workers), workers)
-            self.assertIn(f'\n  BATON_{key.upper().replace("-", "_")}: "{value}"\n', compose.stdout)
+            self.assertIn(f'\n  BATON_{key.upper().replace("-", "_")}: "{value.strip(chr(34))}"\n', compose.stdout)
         # What a plan was made with is what is started: device, parts of sums, where weights come from, landing memory.
         planned = ["plan", "--model-shape", "llama-3-8b", "--device", "cuda", "--memory", "80GiB", "--memory-bandwidth", 3000, "--compute", 800,
                    *LINK, "--max-model-len", 4096, "--isl", 1000, "--osl", 10, "--total-gpus", 3, "--reduction-width", 4, "--load-format", "dummy",
