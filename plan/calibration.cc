@@ -88,7 +88,8 @@ class Details {
     return At("ttfts", i) * 1e3;
   }
   double CachedTokens(size_t i) const {
-    const bool said = json_.contains("cached_lens") && i < json_["cached_lens"].size();
+    const bool said =
+        json_.contains("cached_lens") && json_["cached_lens"].is_array() && i < json_["cached_lens"].size();
     return said ? std::clamp(At("cached_lens", i), 0.0, At("input_lens", i)) : 0;
   }
 

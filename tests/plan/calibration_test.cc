@@ -69,7 +69,7 @@ TEST(Calibration, TheErrorIsThatOfRequestsTheFactorsHaveNotSeen) {
 
 TEST(Calibration, EightOfTenOfTheRequestsThatWereNotSeenLieInTheRange) {
   nlohmann::json bench = Bench(40, 2, 2);
-  for (size_t i = 1; i < 40; i += 2) bench["stages"][i]["prefill_ms"] = 2.0 + 0.1 * static_cast<double>(i / 2);
+  for (size_t i = 0; i < 20; ++i) bench["stages"][2 * i + 1]["prefill_ms"] = 2.0 + 0.1 * static_cast<double>(i);
   const auto made = Calibrated(bench);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_NEAR(made->ttft_range.low, 2.2 / 2, 1e-9) << "the third of twenty";
@@ -87,6 +87,17 @@ TEST(Calibration, WhatIsNoDetailedResultIsSaid) {
   nlohmann::json huge = Bench(20, 1, 1);
   huge["input_lens"][7] = 1e300;
   EXPECT_THAT(Calibrated(huge).status().message(), HasSubstr("\"input_lens\"[7] is 1e+300: at most 1e+09"));
+}
+
+TEST(Calibration, WhatIsNoListOfCachedTokensCountsNone) {
+  for (const nlohmann::json& odd :
+       {nlohmann::json(5), nlohmann::json("x"), nlohmann::json{{"a", 1}}, nlohmann::json()}) {
+    nlohmann::json bench = Bench(20, 3, 2);
+    bench["cached_lens"] = odd;
+    const auto made = Calibrated(bench);
+    ASSERT_TRUE(made.ok()) << odd << made.status();
+    EXPECT_NEAR(made->prefill_factor, 3, 1e-9) << odd;
+  }
 }
 
 TEST(Calibration, FactorsSlowPlannedTimesDown) {

@@ -13,10 +13,12 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
 
 // A multimodal Gemma 3 keeps its text tower's fields one level down; some stand only above.
-nlohmann::json TextConfig(const nlohmann::json& json) {
+absl::StatusOr<nlohmann::json> TextConfig(const nlohmann::json& json, const std::string& where) {
   if (json.value("model_type", nlohmann::json()) != "gemma3") return json;
-  const auto text = json.find("text_config");
-  nlohmann::json out = text != json.end() && text->is_object() ? *text : nlohmann::json::object();
+  const nlohmann::json text = json.value("text_config", nlohmann::json());
+  if (!text.is_null() && !text.is_object())
+    return absl::InvalidArgumentError(StrCat(where, ": text_config is no object: ", ShownJson(text)));
+  nlohmann::json out = text.is_null() ? nlohmann::json::object() : text;
   out["model_type"] = "gemma3_text";
   for (const char* key : {"eos_token_id", "bos_token_id", "tie_word_embeddings", "quantization_config"}) {
     if (!out.contains(key) && json.contains(key)) out[key] = json[key];
@@ -85,7 +87,7 @@ absl::Status AddGenerationEos(const std::string& directory, ModelConfig& out) {
 
 absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,
                                          const ConfigOverrides& overrides) {
-  nlohmann::json text = TextConfig(json);
+  BATON_ASSIGN_OR_RETURN(nlohmann::json text, TextConfig(json, where));
   BATON_RETURN_IF_ERROR(Override(overrides, text));
   JsonFields in(text, where);
   const std::string type = in.StringOr("model_type", "");
@@ -121,8 +123,10 @@ absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOver
   if (directory.empty()) return ParseHfConfig(own, file.name(), overrides);
   const std::string path = ConfigPath(directory);
   BATON_ASSIGN_OR_RETURN(const nlohmann::json given, ReadJsonObject(path, kMaxConfigBytes));
-  nlohmann::json json = TextConfig(given);
-  const std::string type = json.value("model_type", ""), own_type = own.value("model_type", "");
+  BATON_ASSIGN_OR_RETURN(nlohmann::json json, TextConfig(given, path));
+  JsonFields in(json, path);
+  const std::string type = in.StringOr("model_type", ""), own_type = own.value("model_type", "");
+  BATON_RETURN_IF_ERROR(in.status());
   if (const Family* family = FindFamily(type); family != nullptr && family != FindFamily(own_type)) {
     return absl::InvalidArgumentError(
         StrCat(path, ": model_type ", Quoted(type), ", but ", file.name(), " is a model of ", Quoted(own_type)));

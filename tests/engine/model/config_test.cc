@@ -113,6 +113,14 @@ TEST(HfConfig, Gemma2SlidesEveryOtherLayerAndCaps) {
   EXPECT_TRUE(c.post_norms && c.tied_embeddings && !c.qk_norm);
 }
 
+TEST(HfConfig, ATextTowerThatIsNoObjectIsRefused) {
+  for (const json& odd : {json(0), json("x"), json::array(), json(true)}) {
+    const absl::Status status = ParseHfConfig({{"model_type", "gemma3"}, {"text_config", odd}}, "D").status();
+    EXPECT_THAT(status.ToString(), HasSubstr("D: text_config is no object: " + odd.dump()));
+  }
+  EXPECT_TRUE(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", nullptr}}, "D").ok());
+}
+
 TEST(HfConfig, MultimodalGemma3TakesItsDefaultsAndTheTextTower) {
   const auto read = ParseHfConfig(
       json::parse(R"({"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"hidden_size": 2560,
@@ -308,6 +316,12 @@ TEST(GgufConfig, AFolderSaysWhatTheModelIs) {
   EXPECT_THAT(config->config.eos_token_ids, testing::ElementsAre(4, 1, 3));
   EXPECT_THAT(read("qwen2", "").status().ToString(), HasSubstr("model_type \"qwen2\", but G is a model of \"llama\""));
   EXPECT_TRUE(absl::IsNotFound(ReadGgufConfig(**file, {}, folder + "/none").status()));
+  for (const char* odd : {"5", "[]", "{}", "true"}) {
+    std::ofstream(folder + "/config.json") << R"({"model_type": )" << odd << "}";
+    const absl::Status status = ReadGgufConfig(**file, {}, folder).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << odd;
+    EXPECT_THAT(status.ToString(), HasSubstr("model_type")) << odd;
+  }
 }
 
 TEST(GgufConfig, AFactorAloneIsLinear) {
