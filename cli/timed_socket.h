@@ -2,9 +2,10 @@
 #pragma once
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/system/error_code.hpp>
-#include <cstdint>
-#include <string>
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -21,9 +22,6 @@ class TimedSocket {
 
   /// `patience`: for everything that follows, together; zero: as long as it takes.
   explicit TimedSocket(Duration patience);
-  ~TimedSocket();
-  TimedSocket(const TimedSocket&) = delete;
-  TimedSocket& operator=(const TimedSocket&) = delete;
 
   /// Tries one address after another, each for its share of the time that is left. `stop` (may be null) ends it.
   void Connect(const std::vector<net::SocketAddress>& addresses, Cancellation* stop, Error& error);
@@ -37,16 +35,19 @@ class TimedSocket {
   /// The time is over.
   bool over() const { return clock_.Now() >= until_; }
   TimePoint until() const { return until_; }
-  int fd() const { return fd_; }
+  int fd() { return socket_.native_handle(); }
 
  private:
+  using Tcp = boost::asio::ip::tcp;
+
   void Open(const net::SocketAddress& where, TimePoint until, Cancellation* stop, Error& error);
-  void Await(int16_t events, TimePoint until, Error& error) const;
-  void Close();
+  template <class Begin>
+  size_t Await(TimePoint until, Error& error, const Begin& begin);
 
   SteadyClock clock_;
   TimePoint until_;
-  int fd_ = -1;
+  boost::asio::io_context context_{1};
+  Tcp::socket socket_{context_};
 };
 
 /// While it lives, `stop` (may be null) ends what the socket waits for.
