@@ -1,8 +1,5 @@
 #include "cli/simulation.h"
 
-#include <fstream>
-
-#include "common/open_to_read.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -33,13 +30,9 @@ absl::Status UseTrace(const std::string& path, load::BenchOptions& bench) {
   if (!bench.dataset_path.empty())
     return absl::InvalidArgumentError(
         StrCat("--trace ", path, " and --dataset-path ", bench.dataset_path, " both name a trace: leave one out"));
-  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(path, "--trace"));
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  std::string first;
-  std::getline(in, first);
-  if (first.starts_with(kByteOrderMark)) first.erase(0, kByteOrderMark.size());
   bench.dataset_path = path;
-  bench.dataset_name = first.starts_with("{") || first.starts_with("[") ? "mooncake" : "azure";
+  bench.dataset_name = "mooncake";
+  bench.any_trace = true;
   return absl::OkStatus();
 }
 

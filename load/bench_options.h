@@ -36,6 +36,7 @@ struct BenchOptions {
   std::string timed_trace_label_output_length = "output_length", timed_trace_label_hash_ids = "hash_ids";
   double trace_speed = 1;
   bool self_timed = true;
+  bool any_trace = false;  ///< of `baton sim` and `plan`: --trace; its first line says whether it is mooncake or azure
 
   std::string request_rate = "inf", max_concurrency = "0";  ///< lists: PointsOf reads them
   double burstiness = 1;

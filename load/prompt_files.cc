@@ -4,7 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "common/open_to_read.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -112,13 +114,16 @@ absl::Status ReadShareGpt(std::istream& in, const BenchOptions& o, std::vector<P
 absl::Status ReadLines(std::istream& in, const BenchOptions& o, std::vector<Prompt>& prompts) {
   TraceReader trace(o);
   std::string text;
+  bool azure = o.dataset_name == "azure", known = !o.any_trace;
   for (int64_t number = 1; std::getline(in, text); ++number) {
     if (static_cast<int64_t>(prompts.size()) == o.num_prompts) break;
-    while (text.ends_with('\r') || text.ends_with(' ')) text.pop_back();
+    while (!text.empty() && absl::ascii_isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
     if (constexpr std::string_view kMark = "\xEF\xBB\xBF"; number == 1 && text.starts_with(kMark))
       text.erase(0, kMark.size());
-    const bool azure = o.dataset_name == "azure";
-    if (text.empty() || (azure && text.starts_with("TIMESTAMP"))) continue;
+    const size_t begin = text.find_first_not_of(" \t");
+    if (begin == std::string::npos) continue;
+    if (!std::exchange(known, true)) azure = text[begin] != '{' && text[begin] != '[';
+    if (azure && text.starts_with("TIMESTAMP")) continue;
     const DatasetLine line(o, number);
     absl::StatusOr<Prompt> prompt = o.dataset_name == "custom" ? Custom(text, o, line)
                                     : azure                    ? trace.Azure(text, line, prompts.size())
@@ -134,7 +139,8 @@ absl::Status ReadLines(std::istream& in, const BenchOptions& o, std::vector<Prom
 absl::StatusOr<std::vector<Prompt>> ReadPrompts(const BenchOptions& options, std::string* note) {
   if (options.dataset_path.empty())
     return absl::InvalidArgumentError(StrCat("--dataset-name ", options.dataset_name, " needs --dataset-path"));
-  BATON_ASSIGN_OR_RETURN(std::ifstream in, OpenToRead(options.dataset_path, "--dataset-path"));
+  BATON_ASSIGN_OR_RETURN(std::ifstream in,
+                         OpenToRead(options.dataset_path, options.any_trace ? "--trace" : "--dataset-path"));
   std::vector<Prompt> prompts;
   std::string more;
   BATON_RETURN_IF_ERROR(options.dataset_name == "sharegpt" ? ReadShareGpt(in, options, prompts, more)

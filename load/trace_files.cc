@@ -113,7 +113,9 @@ absl::StatusOr<Prompt> TraceReader::Azure(const std::string& text, const Dataset
   if (rest == nullptr || !absl::SimpleAtod(rest, &seconds) || !(seconds >= 0 && seconds < 61))
     return line.Wrong(StrCat("not a time: ", Printable(cells[0], 40)));
   Prompt prompt{.tokens = input, .output_tokens = std::max<int64_t>(1, output)};
+  const int day_of_month = day.tm_mday;
   const double ms = (static_cast<double>(timegm(&day)) + seconds) * 1000;
+  if (day.tm_mday != day_of_month) return line.Wrong(StrCat("no such day: ", Printable(cells[0], 40)));
   BATON_RETURN_IF_ERROR(SetTime(ms, line, prompt));
   prompt.pieces.push_back({options_.seed * 0x9e3779b97f4a7c15 + 2 * number, input});
   return prompt;

@@ -180,6 +180,13 @@ class Sim(unittest.TestCase):
         self.assertGreater(len(table), 20)
         self.assertRegex("\n".join(table), r"llama-3\.1-8b +8\.03 B .* 131072 +8192")
 
+    def test_a_trace_comes_through_a_pipe_too(self):
+        trace = self.write(mooncake(40), "piped.jsonl")
+        flags = " ".join(map(str, [*MACHINE, *STEPS, "--both", 1, "--format", "json"]))
+        done = subprocess.run(["bash", "-c", f"{BATON} sim {flags} --trace <(cat {trace})"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), self.simulated("--both", 1, "--trace", trace))
+
     def test_bad_input(self):
         broken = self.write(mooncake(2) + '{"timestamp": 50, "input_length": "many"}\n', "broken.jsonl")
         backwards = self.write(mooncake(3) + mooncake(1), "backwards.jsonl")

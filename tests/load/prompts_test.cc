@@ -188,6 +188,25 @@ TEST_F(DatasetFile, AnAzureTraceOf2024NamesItsZoneAndAMarkBeforeTheFirstLineIsNo
   EXPECT_FALSE(Read("azure", nul + "junk,1,2\n").ok());
 }
 
+TEST_F(DatasetFile, TheFirstLineOfATraceSaysWhoseItIsAndWhiteSpaceSaysNothing) {
+  BenchOptions any;
+  any.any_trace = true;
+  const std::string line = R"({"timestamp": 1000, "input_length": 5, "output_length": 7})";
+  for (const std::string before : {"", "\n\t\n", "  ", "\xEF\xBB\xBF", "\xEF\xBB\xBF\n", "\t \r\n\t"}) {
+    const auto json = Read("mooncake", StrCat(before, line, "\t\r\n \t\n", line, " \n"), any);
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ(json->size(), 2u);
+    EXPECT_EQ((*json)[1].output_tokens, 7);
+  }
+  for (const std::string before : {"", "\n", "\xEF\xBB\xBF", "TIMESTAMP,a,b\n"}) {
+    const auto csv = Read("mooncake", StrCat(before, "2023-11-16 19:00:01.0,40,5\n"), any);
+    ASSERT_TRUE(csv.ok()) << csv.status();
+    EXPECT_EQ((*csv)[0].tokens, 40);
+  }
+  EXPECT_THAT(Read("mooncake", line + "\n2023-11-16 19:00:01.0,40,5\n", any).status().message(),
+              StartsWithText(path_ + ":2: not a JSON object"));
+}
+
 TEST_F(DatasetFile, ALineOfBracketsIsRefusedAndNotRecursedInto) {
   const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
   BenchOptions chat;
@@ -222,8 +241,8 @@ TEST_F(DatasetFile, ABrokenLineIsNamedWithFileAndNumber) {
     EXPECT_THAT(got.status().message(), StartsWithText(path_ + ":3: ")) << row.line;
     EXPECT_THAT(got.status().message(), HasSubstr(row.why)) << row.line;
   }
-  for (const char* line :
-       {"2023-11-16,1,2", "2023-11-16 18:15:46.5,0,2", "2023-11-16 18:15:46.5,1", "2023-11-16 18:15:nan,1,2"})
+  for (const char* line : {"2023-11-16,1,2", "2023-11-16 18:15:46.5,0,2", "2023-11-16 18:15:46.5,1",
+                           "2023-11-16 18:15:nan,1,2", "2023-02-30 18:15:46.5,1,2"})
     EXPECT_THAT(Read("azure", StrCat("TIMESTAMP,a,b\n", line, "\n")).status().message(), StartsWithText(path_ + ":2: "))
         << line;
   EXPECT_THAT(Read("azure", "TIMESTAMP,a,b\n1011-11-16 18:15:46.5,3,4\n2023-11-16 18:15:50.9,3,4\n").status().message(),
