@@ -198,5 +198,57 @@ TEST_F(GrammarSizes, MoreTerminalsThanAreLookedForIsRefused) {
   EXPECT_EQ(Refused(GrammarKind::kRegex, "(a?b){1000}([a-z]*[0-9]*){60}"), "");
 }
 
+/// `count` texts, each with its number in it.
+template <class Of>
+json NumberedTexts(int count, const Of& of) {
+  json texts = json::array();
+  for (int i = 0; i < count; ++i) texts.push_back(of(StrCat(i)));
+  return texts;
+}
+
+TEST_F(GrammarSizes, TenThousandTextsAreServedWhateverIsInThem) {
+  for (const auto& [before, behind] :
+       std::vector<std::pair<std::string, std::string>>{{"v", ""},
+                                                        {"Größe № ", " щит и меч"},
+                                                        {"漢字", "の表"},
+                                                        {"😀🎉 ", " 👩‍👩‍👧"},
+                                                        {"said \"", "\"\n\tand \\ went\r\n"},
+                                                        {"Straße „", "“\t\"так\"\n"},
+                                                        {"\x01\x02", "\x7f"},
+                                                        {std::string(60, 'x'), "é"}}) {
+    const json texts = NumberedTexts(10'000, [&](const std::string& i) { return StrCat(before, i, behind); });
+    const std::string schema = json{{"enum", texts}}.dump();
+    EXPECT_TRUE(Takes(GrammarKind::kJsonSchema, schema, texts[4711].dump(-1, ' ', before < " "))) << before;
+    EXPECT_FALSE(Takes(GrammarKind::kJsonSchema, schema, json(StrCat(before, "10000", behind)).dump())) << before;
+    EXPECT_TRUE(Takes(GrammarKind::kChoice, texts.dump(), texts[4711].get<std::string>())) << before;
+  }
+}
+
+// Of those that are refused these would take more than 64 MiB, or a second.
+TEST_F(GrammarSizes, MoreConstantsAndClassesThanCompileAtOnceAreRefused) {
+  const auto escapes = [](const std::string& i) { return StrCat(i, "\"\n\t\\\r\b\f\"\n\t\\\r\b\f\"\n\t\\\r\b\f", i); };
+  EXPECT_EQ(RefusedSchema({{"enum", NumberedTexts(3'000, escapes)}}), "");
+  EXPECT_THAT(RefusedSchema({{"enum", NumberedTexts(15'000, escapes)}}), HasSubstr("too large"));
+  const json many = NumberedTexts(50'001, [](const std::string& i) { return i; });
+  const char* const values = "there are 50001 values, at most 50000 are possible";
+  EXPECT_THAT(RefusedSchema({{"enum", many}}), HasSubstr(values));
+  EXPECT_THAT(Refused(GrammarKind::kChoice, many.dump()), HasSubstr(values));
+  std::string texts = "start: T\nT: \"v\"", classes, rules = "start: \"a\"";
+  for (int i = 0; i < 50'000; ++i) absl::StrAppend(&texts, " | \"", i, "\"");
+  EXPECT_THAT(Refused(GrammarKind::kLark, texts), HasSubstr(values));
+  for (int i = 0; i < 1'000; ++i) {
+    const std::string one = StrCat("[\\p{L}&&[^\\x{", absl::Hex(0x4e00 + i), "}]]");
+    absl::StrAppend(&classes, one);
+    absl::StrAppend(&rules, " | /", one, "/");
+  }
+  const char* const ranges = "classes of characters have more than 400000 ranges";
+  EXPECT_THAT(Refused(GrammarKind::kRegex, classes), HasSubstr(ranges));
+  EXPECT_THAT(RefusedSchema({{"pattern", classes}}), HasSubstr(ranges));
+  EXPECT_THAT(Refused(GrammarKind::kLark, rules), HasSubstr(ranges));
+  std::string same;
+  for (int i = 0; i < 3'000; ++i) absl::StrAppend(&same, "\\p{L}", i, "?");
+  EXPECT_EQ(Refused(GrammarKind::kRegex, same), "") << "a class that comes again costs nothing";
+}
+
 }  // namespace
 }  // namespace baton

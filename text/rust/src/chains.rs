@@ -1,7 +1,8 @@
 //! What a grammar has so much of that the compiler would take too long: how deep its rules lead into one another, for it
 //! calls itself for each rule that it comes to first; how many terminals stand in rules, for it looks for each among all
-//! others; and how many parts of a regular expression in a row may be empty.
+//! others; how many texts there are; and how many parts of a regular expression in a row may be empty.
 
+use crate::classes::Classes;
 use crate::ffi::{invalid, Outcome};
 use crate::gbnf::Expr;
 use crate::rules::word_end;
@@ -19,6 +20,8 @@ const MOST_OPTIONAL: usize = 2_000;
 /// alternatives and repetitions, and of what stands in GBNF.
 const MOST_SYMBOLS: usize = 40_000;
 const OF_TEXT: usize = 4;
+/// Values of all enums, choices, texts of terminals: 1.2 KB each while they are compiled.
+const MOST_CONSTANTS: usize = 50_000;
 /// Grammars within one another; the compiler refuses more.
 const MOST_GRAMMARS: usize = 32;
 
@@ -40,6 +43,7 @@ fn check_inner(text: &str, within: usize) -> Outcome<()> {
             reader.terminals.len()
         ));
     }
+    check_constants(reader.texts)?;
     if reader.symbols > MOST_SYMBOLS {
         return invalid(format!(
             "it has {} rules, alternatives, groups and repetitions in rules, at most {MOST_SYMBOLS} are possible",
@@ -57,15 +61,29 @@ fn check_inner(text: &str, within: usize) -> Outcome<()> {
     check(&rules, ignored.chain(known.get("start").copied()))
 }
 
-/// Refuses a regular expression with too many parts in a row that may be empty. What it cannot read is the compiler's to
-/// name.
+/// Refuses a regular expression with too many parts in a row that may be empty, or too many classes. What it cannot read
+/// is the compiler's to name.
 pub fn check_regex(text: &str) -> Outcome<()> {
     if text.len() <= MOST_OPTIONAL {
         return Ok(());
     }
+    check_long_regex(text, &mut Classes::default())
+}
+
+/// `classes`: of the expressions before it in a grammar.
+fn check_long_regex(text: &str, classes: &mut Classes) -> Outcome<()> {
     match regex_syntax::parse(text) {
         Ok(hir) if longest_optional(&hir) > MOST_OPTIONAL => too_many_optional(),
-        _ => Ok(()),
+        Ok(hir) => classes.add(&hir),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Refuses more values or choices than compile in little memory.
+pub fn check_constants(count: usize) -> Outcome<()> {
+    match count > MOST_CONSTANTS {
+        true => invalid(format!("there are {count} values, at most {MOST_CONSTANTS} are possible")),
+        false => Ok(()),
     }
 }
 
@@ -163,6 +181,8 @@ struct Reader<'a> {
     names: Vec<&'a str>, // "": what is ignored
     mentions: Vec<Vec<(&'a str, usize)>>,
     terminals: HashSet<&'a str>, // in rules
+    texts: usize,
+    classes: Classes,
 }
 
 impl<'a> Reader<'a> {
@@ -207,8 +227,11 @@ impl<'a> Reader<'a> {
             }
             if first == '/' && !word.starts_with("//") {
                 let end = word.rfind('/').unwrap_or(word.len());
-                check_regex(&word[1..end.max(1)])?;
+                if text.len() > MOST_OPTIONAL {
+                    check_long_regex(&word[1..end.max(1)], &mut self.classes)?;
+                }
             }
+            self.texts += usize::from(first == '"');
             let is_terminal = matches!(first, '"' | '/' | '<') || first.is_ascii_uppercase();
             if in_rule && is_terminal && !word.starts_with("//") {
                 self.terminals.insert(word);

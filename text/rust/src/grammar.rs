@@ -10,6 +10,7 @@ use crate::schema;
 use crate::tokenizer::Handle;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
+use llguidance::earley::Grammar;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{ParserFactory, TokenParser};
 use serde_json::Value;
@@ -21,7 +22,12 @@ const REGEX: i32 = 2;
 const LARK: i32 = 3;
 const CHOICE: i32 = 4;
 
-/// Of compiling: the worst regular expressions take less than a second.
+/// Of the expressions of all terminals, as they are built: 0.05 to 0.1 us each. Most of it goes into constants that JSON
+/// writes with escapes, and into classes of characters.
+const BUILD_FUEL: u64 = 8_000_000;
+/// And as they are then: compiling takes seven to nine times as much, 64 MiB.
+const MOST_EXPRESSION_BYTES: usize = 7_900_000;
+/// Of finding out what they take: more of it, and the worst regular expressions are 18 s and 1 GB.
 const LEXER_FUEL: u64 = 300_000;
 /// More than that of a multipleOf of 20,000: of what each terminal leaves behind a first byte.
 const FIRST_BYTES_FUEL: u64 = 2_000_000;
@@ -59,9 +65,8 @@ impl Vocabulary {
 
     fn create_parser(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
         let (env, limits) = (self.factory.tok_env().clone(), self.factory.limits().clone());
-        let read = GrammarInit::Serialized(grammar).to_internal(Some(env), limits.clone());
-        let (rules, terminals) = read.map_err(|e| e.to_string())?;
-        check_first_bytes(&terminals, limits)?;
+        let (rules, terminals) = build(grammar, Some(env), limits.clone(), BUILD_FUEL)?;
+        check_expressions(&terminals, limits)?;
         self.factory.create_parser_from_init_default(GrammarInit::Internal(rules, terminals)).map_err(|e| e.to_string())
     }
 
@@ -84,10 +89,39 @@ impl Vocabulary {
     }
 }
 
-/// llguidance bounds what it finds out of terminals, but not of what is left of them behind their first bytes: without
-/// this it seeks texts of 223 million bytes for `(.{2})*` & `(.{3})*` & ... & `(.{23})*`, and keeps them all.
-fn check_first_bytes(terminals: &LexerSpec, mut limits: ParserLimits) -> Result<(), String> {
+/// Begins what is said of a grammar whose expressions are too many.
+const TOO_LARGE: &str = "it is too large";
+
+/// Rules, and terminals of which nothing is found out yet.
+fn build(
+    grammar: TopLevelGrammar,
+    env: Option<TokEnv>,
+    mut limits: ParserLimits,
+    fuel: u64,
+) -> Result<(Grammar, LexerSpec), String> {
+    limits.initial_lexer_fuel = fuel;
+    let built = GrammarInit::Serialized(grammar).to_internal(env, limits).map_err(|e| e.to_string());
+    built.map_err(|error| match error.contains("initial lexer configuration") {
+        true => format!(
+            "{TOO_LARGE}: its constants, where a character that JSON writes with a backslash counts as many, classes of \
+             characters and expressions come to more than {fuel} steps of building them"
+        ),
+        false => error,
+    })
+}
+
+/// llguidance bounds what it finds out of terminals, but neither how large they are nor what is left of them behind their
+/// first bytes: without this it seeks texts of 223 million bytes for `(.{2})*` & `(.{3})*` & ... & `(.{23})*`, and keeps
+/// them all.
+fn check_expressions(terminals: &LexerSpec, mut limits: ParserLimits) -> Result<(), String> {
     let mut automaton = terminals.to_regex_vec(&mut limits).map_err(|e| e.to_string())?;
+    if automaton.num_bytes() > MOST_EXPRESSION_BYTES {
+        return Err(format!(
+            "{TOO_LARGE}: its constants and regular expressions take {} bytes as they are compiled, at most \
+             {MOST_EXPRESSION_BYTES} are possible",
+            automaton.num_bytes()
+        ));
+    }
     automaton.set_fuel(FIRST_BYTES_FUEL);
     let start = automaton.initial_state(&terminals.all_lexemes());
     for byte in 0..=255 {
@@ -118,19 +152,17 @@ fn checked(lark: String) -> Outcome<String> {
     Ok(lark)
 }
 
-/// What is wrong with the text of a grammar, as far as that is seen without the costly part of compiling it: the
-/// automaton. Not of Lark, whose texts may name tokens of a vocabulary.
+/// What is wrong with the text of a grammar, as far as that is seen without the costly part of compiling it: many
+/// expressions, and the automaton. Not of Lark, whose texts may name tokens of a vocabulary.
 pub fn check_form(kind: i32, text: &str) -> Outcome<()> {
     if kind == LARK {
         return Ok(());
     }
-    let fault = |grammar| GrammarInit::Serialized(grammar).to_internal(None, ParserLimits::default()).err();
+    let fault = |grammar| build(grammar, None, ParserLimits::default(), LEXER_FUEL).err();
     match fault(read(kind, text)?) {
         None => Ok(()),
-        Some(error) => {
-            let says = |part| fault(part).map(|e| e.to_string());
-            invalid(explain(kind, text, &error.to_string(), says))
-        }
+        Some(error) if error.starts_with(TOO_LARGE) => Ok(()),
+        Some(error) => invalid(explain(kind, text, &error, fault)),
     }
 }
 
@@ -249,13 +281,15 @@ fn any_of(text: &str) -> Outcome<String> {
     let mut quoted = Vec::with_capacity(choices.len());
     for choice in &choices {
         match choice {
-            Value::String(s) if !s.is_empty() => quoted.push(choice.to_string()),
+            // Lark has no place for a bare U+007F, which JSON has.
+            Value::String(s) if !s.is_empty() => quoted.push(choice.to_string().replace('\u{7f}', "\\u007f")),
             _ => return invalid(format!("a choice is a string that is not empty, not {choice}")),
         }
     }
     if quoted.is_empty() {
         return invalid("there is no choice");
     }
+    chains::check_constants(quoted.len())?;
     Ok(format!("start: CHOICE\nCHOICE: {}", quoted.join(" | ")))
 }
 

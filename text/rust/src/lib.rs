@@ -6,6 +6,7 @@ mod bounds;
 mod budget;
 mod chains;
 mod charsmap;
+mod classes;
 mod decoder;
 mod drafts;
 mod endless;

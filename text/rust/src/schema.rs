@@ -20,13 +20,16 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     }
     let mut inner = Vec::new();
     let mut costly = Ok(());
+    let mut values = 0;
     each_schema(&mut schema, &mut |members| {
+        values += members.get("enum").and_then(Value::as_array).map_or(0, Vec::len);
         inner.extend(bounds::inner_bounds(members));
         if let (Ok(()), Some(pattern)) = (&costly, members.get("pattern").and_then(Value::as_str)) {
             costly = chains::check_regex(pattern);
         }
     });
     costly?;
+    chains::check_constants(values)?;
     let next_to_zero = bounds::next_to_zero(inner.into_iter());
     each_schema(&mut schema, &mut |members| {
         mend(members);
