@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_replace.h"
+#include "common/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/gguf_tokenizer.h"
@@ -160,6 +162,41 @@ TEST(ChatTemplate, PlusJoinsTextsAndRefusesWhatIsNone) {
   EXPECT_EQ(*sum("['a'] + ['b', 1]"), "['a', 'b', 1]");
   EXPECT_THAT(MessageOf(sum("'a' + 'b' + 1")), HasSubstr("unsupported types"));
   EXPECT_THAT(MessageOf(sum("1 + 'a' + 'b'")), HasSubstr("unsupported types"));
+}
+
+TEST(ChatTemplate, IntegersHaveAllOfTheirDigits) {
+  const std::string fifty(50, '7');
+  const std::string messages =
+      StrCat(R"([{"role": "assistant", "content": "", "arguments": {"a": 12345678901234567890123,)",
+             R"( "b": [-9223372036854775809, {"c": 18446744073709551616}], "d": -)", fifty,
+             R"(, "e": "9223372036854775808", "f": 1e22, "g": 18446744073709551615}}])");
+  const std::string printed =
+      StrCat("{'a': 12345678901234567890123, 'b': [-9223372036854775809, {'c': ", "18446744073709551616}], 'd': -",
+             fifty, ", 'e': '9223372036854775808', 'f': 1e+22, 'g': 18446744073709551615}");
+  const auto render = [&](const std::string& of) {
+    return RenderWith("{% set x = messages[0].arguments %}{{ " + of + " }}", {.messages_json = messages});
+  };
+  const auto is = [&](const std::string& of, const std::string& text) {
+    const auto rendered = render(of);
+    ASSERT_TRUE(rendered.ok()) << of << ": " << rendered.status();
+    EXPECT_EQ(*rendered, text) << of;
+  };
+  is("x", printed);
+  is("x | tojson", absl::StrReplaceAll(printed, {{"'", "\""}}));
+  is("x.d", "-" + fifty);
+  is("x.d ~ x.a | string", StrCat("-", fifty, "12345678901234567890123"));
+  is("x.a + 1", "12345678901234567890124");
+  for (const char* name : {"x.a", "x.b[1].c", "x.d", "x.g"}) {
+    is(StrCat(name, " is number"), "True");
+    is(StrCat(name, " is integer"), "True");
+    is(StrCat(name, " is string"), "False");
+    is(StrCat(name, " is mapping"), "False");
+  }
+  is("x.f is integer", "False");
+  EXPECT_EQ(*RenderWith("{{ n }}{{ tools }}", {.messages_json = kHello,
+                                               .tools_json = StrCat("[", fifty, "]"),
+                                               .kwargs_json = R"({"n": 99999999999999999999})"}),
+            StrCat("99999999999999999999[", fifty, "]"));
 }
 
 TEST(ChatTemplate, KwargsDoNotReplaceTheMessages) {

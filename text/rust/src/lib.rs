@@ -29,6 +29,7 @@ mod sizes;
 mod strftime;
 mod template;
 mod tokenizer;
+mod wholes;
 
 use ffi::{guard, quiet, reading, slice, ErrorOut, Owned, Str};
 use grammar::{Matcher, Vocabulary};

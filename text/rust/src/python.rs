@@ -1,6 +1,7 @@
 //! Values as Python prints them: templates are written for Jinja on Python, where {{ list }} is its repr.
 
 use crate::budget::{self, MAX_VALUE_BYTES};
+use crate::wholes::digits_of;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::borrow::Cow;
@@ -218,7 +219,10 @@ impl Dumps {
                     self.value(&value.get_item(&keys[i])?, out, depth + 1)
                 })?
             }
-            kind => return Err(invalid(format!("{kind} cannot be written as JSON"))),
+            kind => match digits_of(value) {
+                Some(digits) => out.push_str(&digits),
+                None => return Err(invalid(format!("{kind} cannot be written as JSON"))),
+            },
         }
         Ok(())
     }

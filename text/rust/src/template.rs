@@ -6,6 +6,7 @@ use crate::methods;
 use crate::operators;
 use crate::python;
 use crate::strftime::strftime;
+use crate::wholes::{digits_of, Wholes};
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
@@ -125,6 +126,9 @@ fn environment() -> Environment<'static> {
     };
     env.add_test("sequence", sequence);
     env.add_test("iterable", move |value: &Value| sequence(value) || value.kind() == ValueKind::Iterable);
+    let is_integer = |value: &Value| value.is_integer() || digits_of(value).is_some();
+    env.add_test("integer", is_integer);
+    env.add_test("number", move |value: &Value| value.kind() == ValueKind::Number || is_integer(value));
     env.add_function("strftime_now", |format: &str| {
         let text = strftime(format, NOW_S.get());
         text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
@@ -136,8 +140,8 @@ fn environment() -> Environment<'static> {
     env
 }
 
-fn parse(json: &[u8], what: &str) -> Outcome<Json> {
-    serde_json::from_slice(json).or_else(|e| invalid(format!("{what} is not JSON: {e}")))
+fn parse(json: &[u8], what: &str, wholes: &mut Wholes) -> Outcome<Json> {
+    wholes.read(json).or_else(|e| invalid(format!("{what} is not JSON: {e}")))
 }
 
 /// Reasoning comes under several names; templates read "reasoning_content" or "thinking".
@@ -201,7 +205,7 @@ impl Write for Capped {
 
 impl Template {
     pub fn new(source: &str, tokens_json: &[u8]) -> Outcome<Template> {
-        let Json::Object(tokens) = parse(tokens_json, "special tokens")? else {
+        let Json::Object(tokens) = parse(tokens_json, "special tokens", &mut Wholes::default())? else {
             return invalid("special tokens are not a JSON object");
         };
         let mut env = environment();
@@ -220,7 +224,8 @@ impl Template {
         if input.continue_final_message != 0 && input.add_generation_prompt != 0 {
             return invalid("continue_final_message and add_generation_prompt exclude each other");
         }
-        let Json::Array(mut list) = parse(messages, "messages")? else {
+        let mut wholes = Wholes::default();
+        let Json::Array(mut list) = parse(messages, "messages", &mut wholes)? else {
             return invalid("messages is not an array");
         };
         if list.is_empty() {
@@ -241,19 +246,20 @@ impl Template {
         let mut context = self.tokens.clone();
         context.insert("documents".into(), Json::Null);
         if !kwargs.is_empty() {
-            let Json::Object(more) = parse(kwargs, "chat_template_kwargs")? else {
+            let Json::Object(more) = parse(kwargs, "chat_template_kwargs", &mut wholes)? else {
                 return invalid("chat_template_kwargs is not an object");
             };
             context.extend(more);
         }
-        context.insert("tools".into(), if tools.is_empty() { Json::Null } else { parse(tools, "tools")? });
+        let tools_given = if tools.is_empty() { Json::Null } else { parse(tools, "tools", &mut wholes)? };
+        context.insert("tools".into(), tools_given);
         context.insert("messages".into(), Json::Array(list));
         context.insert("add_generation_prompt".into(), Json::Bool(input.add_generation_prompt != 0));
 
         // Text that is gathered message by message is made anew with each.
         let bytes = (messages.len() + tools.len() + kwargs.len()).saturating_mul(message_count);
         let room = messages.len() + ROOM_BEYOND_MESSAGES;
-        let rendered = self.run(Value::from_serialize(&context), fuel, bytes, room, input.now_s)?;
+        let rendered = self.run(wholes.to_value(&context), fuel, bytes, room, input.now_s)?;
         match continued {
             Some(text) => Ok(cut_behind_tag(rendered, &text)?.into_bytes()),
             None => Ok(rendered.into_bytes()),
