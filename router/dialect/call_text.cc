@@ -25,6 +25,8 @@ std::optional<WrittenCall> CallOf(const OrderedJson& json) {
   for (const char* key : {"arguments", "parameters"}) {
     if (!json.contains(key)) continue;
     const OrderedJson& given = json[key];
+    const bool is_empty = given.is_string() && given.get_ref<const std::string&>().empty();
+    if (given.is_null() || is_empty) continue;  // as models write a call without any
     const std::optional<OrderedJson> inner =
         given.is_string() ? ParseJson(given.get_ref<const std::string&>()) : std::nullopt;
     const OrderedJson& arguments = inner ? *inner : given;

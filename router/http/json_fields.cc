@@ -58,6 +58,18 @@ MaybeError ReadEarlyStopping(std::string_view field, Element e, CompletionReques
   return std::nullopt;
 }
 
+MaybeError ReadTruncationSide(std::string_view field, Element e, CompletionRequest& r) {
+  std::string side;
+  if (auto error = Read(field, e, side)) return error;
+  if (side != "left" && side != "right") {
+    return BadRequest(
+        StrCat("`", field, R"(` must be "left" (the prompt's beginning goes) or "right", got ")", side, "\"."),
+        std::string(field));
+  }
+  r.input.truncates_end = side == "right";
+  return std::nullopt;
+}
+
 MaybeError ReadSharedStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
@@ -116,6 +128,7 @@ Readers MakeSharedFields() {
       {"stop", ReadStop},
       {"bad_words", ReadBadWordTexts},
       {"early_stopping", ReadEarlyStopping},
+      {"truncation_side", ReadTruncationSide},
       {"stream_options", ReadSharedStreamOptions},
       {"cache_salt", ReadSalt},
   };

@@ -40,8 +40,10 @@ ApiError BadMember(const std::string& member, std::string_view why) {
 
 MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
   const std::string function = StrCat(field, ".function");
-  std::string_view type, name;
-  if (e["type"].get_string().get(type) || type != "function") return BadMember(field + ".type", "\"function\"");
+  std::string_view type = "function", name;  // as in vLLM, where it is not given
+  if (const auto given = e["type"]; given.error() != simdjson::NO_SUCH_FIELD) {
+    if (given.get_string().get(type) || type != "function") return BadMember(field + ".type", "\"function\"");
+  }
   if (e["function"]["name"].get_string().get(name) || !IsName(name))
     return BadMember(function + ".name", "1 to 128 letters, digits, `-` and `_`");
   out.name = std::string(name);

@@ -1,5 +1,6 @@
 #include "router/http/ollama_format.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "common/str_cat.h"
@@ -53,11 +54,16 @@ void OllamaFormat::Line(JsonWriter& w, std::string_view text, std::string_view t
 void OllamaFormat::Last(JsonWriter& w, const AnswerTail& tail) const {
   constexpr double kNsPerMs = 1e6;
   const StageTimings t = tail.timings.value_or(StageTimings{});
-  const double decode_ms = t.transfer_ms + t.queue_decode_ms + t.first_decode_ms + t.decode_ms;
-  const auto ns = [](double ms) { return static_cast<int64_t>(ms * kNsPerMs); };
+  double prompt_ms = t.prefill_ms, decode_ms = t.transfer_ms + t.queue_decode_ms + t.first_decode_ms + t.decode_ms;
+  if (prompt_ms == 0 && decode_ms == 0) {  // the answer ended at the router, before its worker told its stages
+    prompt_ms = tail.times.first_ms;
+    decode_ms = tail.times.last_ms - tail.times.first_ms;
+  }
+  // Clients divide by what something took, be it the one token that came with the prompt.
+  const auto ns = [](double ms) { return std::max<int64_t>(1, static_cast<int64_t>(ms * kNsPerMs)); };
   w.Field("done", true).Field("done_reason", reason_);
-  w.Field("total_duration", ns(t.queue_prefill_ms + t.prefill_ms + decode_ms)).Field("load_duration", int64_t{0});
-  w.Field("prompt_eval_count", tail.usage.prompt_tokens).Field("prompt_eval_duration", ns(t.prefill_ms));
+  w.Field("total_duration", ns(t.queue_prefill_ms + prompt_ms + decode_ms)).Field("load_duration", int64_t{0});
+  w.Field("prompt_eval_count", tail.usage.prompt_tokens).Field("prompt_eval_duration", ns(prompt_ms));
   w.Field("eval_count", tail.usage.completion_tokens).Field("eval_duration", ns(decode_ms)).EndObject();
 }
 

@@ -41,6 +41,7 @@ constexpr Property kAnswer[] = {
     {"include_stop_str_in_output", kBoolean},
     {"priority", R"("type":"integer","minimum":-2147483648,"maximum":2147483647)"},
     {"truncate_prompt_tokens", R"("type":"integer","minimum":-1,"maximum":2147483647,"not":{"const":0})"},
+    {"truncation_side", R"("enum":["left","right"])"},
     {"request_id", kString},
     {"bad_words", R"("type":"array","items":{"type":"string","minLength":1})"},
     {"early_stopping", R"("enum":[true,false,"never"])"},

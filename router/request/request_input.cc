@@ -112,7 +112,9 @@ MaybeError Truncate(const WorkerFacts& facts, const RequestInput& input, PromptI
   }
   const int32_t room = facts.max_model_len - input.sampling.max_tokens.value_or(1);
   const auto kept = static_cast<size_t>(std::max(1, asked == -1 ? room : asked));
-  if (ids.size() > kept) ids = std::vector<int32_t>(ids.end() - static_cast<ptrdiff_t>(kept), ids.end());
+  if (ids.size() <= kept) return std::nullopt;
+  const auto first = input.truncates_end ? ids.begin() : ids.end() - static_cast<ptrdiff_t>(kept);
+  ids = std::vector<int32_t>(first, first + static_cast<ptrdiff_t>(kept));
   return std::nullopt;
 }
 
@@ -301,8 +303,9 @@ bool TakeSeen(const ModelText& model, Prompt& prompt) {
   const auto* chat = std::get_if<ChatPrompt>(&prompt);
   if (chat == nullptr || !model.chat_template || model.chat_template->reads_clock()) return false;
   auto ids = model.seen_chats->Find(*chat);
-  if (ids) prompt = SeenPrompt{*std::move(ids)};
-  return ids.has_value();
+  if (!ids) return false;
+  prompt = SeenPrompt{*std::move(ids)};
+  return true;
 }
 
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,

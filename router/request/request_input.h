@@ -68,6 +68,7 @@ struct RequestInput {
   std::string request_id;
   std::optional<Duration> timeout;
   std::optional<int32_t> truncate_prompt_tokens;  ///< the prompt's last ones; -1: as many as leave room for the answer
+  bool truncates_end = false;                     ///< then it is the first ones that are kept
   TimePoint grammar_by = TimePoint::max();        ///< in real time: a grammar that has not compiled by then is refused
   bool splits_thoughts = false;                   ///< a chat whose answer is shown apart from its thoughts
   std::optional<int32_t> thinking_budget;

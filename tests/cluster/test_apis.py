@@ -345,6 +345,16 @@ class Ollama(Apis, unittest.TestCase):
         raw = self.post("/v1/completions", {"prompt": "Hi", "max_tokens": 20, "temperature": 0, "add_special_tokens": False}).json()["choices"][0]["text"]
         self.assertEqual(self.ask("/api/generate", prompt="Hi", raw=True, options=options)["response"], raw)
 
+    def test_durations_are_there_whatever_ended_the_answer(self):
+        text = self.ask("/api/chat", messages=GREETING, options={"temperature": 0, "num_predict": 20})["message"]["content"]
+        for stop in ([], [text[-3:]]):
+            got = self.ask("/api/chat", messages=GREETING, options={"temperature": 0, "num_predict": 20, "stop": stop})
+            self.assertEqual(got["done_reason"], "stop" if stop else "length")
+            for name in ("prompt_eval_duration", "eval_duration"):
+                self.assertGreater(got[name], 0, (stop, name))
+            self.assertGreaterEqual(got["total_duration"], got["prompt_eval_duration"] + got["eval_duration"])
+        self.assertGreater(self.ask("/api/chat", messages=GREETING, options={"temperature": 0, "num_predict": 1})["eval_duration"], 0)
+
     def test_logprobs_are_those_of_a_chat(self):
         want = self.chat(GREETING, max_tokens=12, temperature=0, logprobs=True, top_logprobs=2)["choices"][0]["logprobs"]["content"]
         body = {"messages": GREETING, "logprobs": True, "top_logprobs": 2, "options": {"temperature": 0, "num_predict": 12}}

@@ -58,7 +58,7 @@ TEST(OtherApis, TakeEverySamplingFieldOfAChat) {
 TEST(OtherApis, TakeWhatElseSaysHowAnAnswerIsMade) {
   const char* fields =
       R"("bad_words":["no"],"stop":["s"],"include_stop_str_in_output":true,"skip_special_tokens":false,"truncate_prompt_tokens":3,)"
-      R"("priority":2,"cache_salt":"salt","prompt_cache_key":"session","guided_regex":"a+")";
+      R"("truncation_side":"right","priority":2,"cache_salt":"salt","prompt_cache_key":"session","guided_regex":"a+")";
   for (const Body& body : kBodies) {
     SCOPED_TRACE(body.before);
     const CompletionRequest r = ReadBody(body, fields);
@@ -68,6 +68,7 @@ TEST(OtherApis, TakeWhatElseSaysHowAnAnswerIsMade) {
     EXPECT_TRUE(r.input.include_stop_str_in_output);
     EXPECT_FALSE(r.input.skip_special_tokens);
     EXPECT_EQ(r.input.truncate_prompt_tokens, 3);
+    EXPECT_TRUE(r.input.truncates_end);
     EXPECT_EQ(r.input.priority, 2);
     EXPECT_EQ(r.input.cache_salt, "salt");
     EXPECT_EQ(r.input.session, "session");

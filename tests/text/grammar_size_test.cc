@@ -189,7 +189,7 @@ TEST_F(GrammarSizes, MoreTerminalsThanAreLookedForIsRefused) {
     absl::StrAppend(&names, "r", i, " ");
     absl::StrAppend(&rules, "r", i, " ::= \"a\" [b-z]\n");
   }
-  for (const std::string& text : {words, names + "\n" + rules})
+  for (const std::string& text : {words, StrCat(names, "\n", rules)})
     EXPECT_THAT(Refused(GrammarKind::kLark, text), HasSubstr("at most 40000 are possible"));
   EXPECT_EQ(Refused(GrammarKind::kLark, StrCat("root ::= \"", std::string(30'000, 'a'), "\"")), "") << "one text";
   std::string parts = "start: T\nT:";

@@ -112,10 +112,12 @@ impl Serialize for Exact<'_> {
 
 /// Whether as many digits as a great integer has follow each other: one of every so many bytes is one of them.
 fn has_many_digits(json: &[u8]) -> bool {
-    (FEWEST_DIGITS - 1..json.len()).step_by(FEWEST_DIGITS).any(|at| json[at].is_ascii_digit() && {
-        let before = json[..at].iter().rev().take_while(|c| c.is_ascii_digit()).count();
-        let behind = json[at..].iter().take_while(|c| c.is_ascii_digit()).count();
-        before + behind >= FEWEST_DIGITS
+    (FEWEST_DIGITS - 1..json.len()).step_by(FEWEST_DIGITS).any(|at| {
+        json[at].is_ascii_digit() && {
+            let before = json[..at].iter().rev().take_while(|c| c.is_ascii_digit()).count();
+            let behind = json[at..].iter().take_while(|c| c.is_ascii_digit()).count();
+            before + behind >= FEWEST_DIGITS
+        }
     })
 }
 
