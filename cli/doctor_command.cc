@@ -22,6 +22,7 @@
 #include "common/host_memory.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
+#include "common/tls/kernel_tls.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kvtransfer/transports/ucx_backend.h"
 #include "router/router_config.h"
@@ -76,6 +77,10 @@ void CheckTransports(DoctorReport& report) {
                             : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
   report.Line(Verdict::kOk, "rdma",
               rdma.empty() ? "no device: --require-rdma would refuse to start" : absl::StrJoin(rdma, ", "));
+}
+
+void CheckKernelTls(DoctorReport& report) {
+  report.Line(Verdict::kOk, "kv in tls", tls::ChooseKernelTls(/*wanted=*/true).text);
 }
 
 // Whether the ports that a cluster takes by default can be had.
@@ -142,6 +147,7 @@ Runner AddDoctor(CLI::App& app) {
     CheckMemory(report);
     CheckSharedMemory(report);
     CheckTransports(report);
+    CheckKernelTls(report);
     CheckPorts(report);
     if (!flags->model.empty()) CheckModel(report, flags->model, traits);
     if (!flags->url.empty()) CheckCluster(report, flags->url, *router);

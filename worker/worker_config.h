@@ -87,6 +87,7 @@ struct WorkerConfig {
   std::string transport = "auto";
   bool require_rdma = false;
   bool kv_tls = false;
+  bool kv_kernel_tls = true;
   int32_t landing_port = 0;
   int32_t landing_slots = 32;
   int64_t landing_slot_bytes = 1 << 20;
@@ -281,6 +282,9 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
   field("kv-tls", c.kv_tls, "",
         "KV travels in TLS, by tcp and shm only; alike on all workers that hand over to each other");
+  field("kv-kernel-tls", c.kv_kernel_tls, "",
+        "with --kv-tls, the kernel encrypts KV that is sent by tcp, where it can: Linux from 6.14 on, with its module "
+        "tls");
   field("landing-port", c.landing_port, "port",
         "where a decode worker takes KV, and its further rank processes at the next ports; 0 = any free port",
         Range(0, 65535));

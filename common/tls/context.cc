@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "common/check.h"
 #include "common/status.h"
 
@@ -12,6 +13,7 @@ namespace baton::tls {
 namespace {
 
 constexpr size_t kMostUnsentBytes = 1 << 20;  // written before the handshake is done
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 
 std::string OnWire(const std::vector<std::string>& protocols) {
   std::string out;
@@ -89,6 +91,15 @@ int CheckChain(X509_STORE_CTX* chain, void* context) {
   return 0;
 }
 
+// Called by OpenSSL with "LABEL RANDOM SECRET", as NSS writes its key log.
+void KeepSecret(const SSL* ssl, const char* line) {
+  auto* session = static_cast<Session*>(SSL_get_app_data(ssl));
+  const bool server = session->context_->peer() == PeerRole::kClient;
+  const std::string_view said = line;
+  if (!said.starts_with(server ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ")) return;
+  session->secret_ = absl::HexStringToBytes(AbslView(said.substr(said.rfind(' ') + 1)));
+}
+
 Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
     : identity_(std::move(identity)), peer_(peer), context_(SSL_CTX_new(TLS_method())) {
   BATON_CHECK(context_ != nullptr);
@@ -113,6 +124,11 @@ absl::Status Context::Use() {
   return absl::OkStatus();
 }
 
+void Context::LetEncrypt(std::shared_ptr<KernelTls> kernel) {
+  kernel_ = std::move(kernel);
+  if (kernel_ != nullptr) SSL_CTX_set_keylog_callback(get(), KeepSecret);
+}
+
 absl::StatusOr<std::shared_ptr<const Context>> Context::ForServer(std::shared_ptr<const Identity> identity,
                                                                   ServerWish wish) {
   if (!identity->has_certificate()) return absl::FailedPreconditionError("a TLS port needs --tls-cert and --tls-key");
@@ -123,6 +139,7 @@ absl::StatusOr<std::shared_ptr<const Context>> Context::ForServer(std::shared_pt
   if (wish.ask_client) SSL_CTX_set_verify(context->get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   context->alpn_ = OnWire(wish.alpn);
   if (!wish.alpn.empty()) SSL_CTX_set_alpn_select_cb(context->get(), ChooseAlpn, context.get());
+  context->LetEncrypt(std::move(wish.kernel));
   return std::shared_ptr<const Context>(std::move(context));
 }
 
@@ -137,6 +154,7 @@ absl::StatusOr<std::shared_ptr<const Context>> Context::ForClient(std::shared_pt
     SSL_CTX_set_alpn_protos(context->get(), reinterpret_cast<const unsigned char*>(context->alpn_.data()),
                             static_cast<unsigned>(context->alpn_.size()));
   }
+  context->LetEncrypt(std::move(wish.kernel));
   context->client_ = std::move(wish);
   return std::shared_ptr<const Context>(std::move(context));
 }
@@ -158,7 +176,7 @@ Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key
   Go().IgnoreError();  // the first message; nothing can be refused yet
 }
 
-Session::~Session() = default;
+Session::~Session() { OPENSSL_cleanse(secret_.data(), secret_.size()); }
 
 absl::Status Session::Fail(Refusal refusal, std::string message) {
   if (!refusal_) refusal_ = refusal;
@@ -228,10 +246,11 @@ absl::Status Session::Write(std::string_view plain) {
       under_key_ = 0;
       ++keys_taken_;
     }
-    const int bytes = SSL_write(ssl_.get(), plain.data(), static_cast<int>(std::min<size_t>(plain.size(), 1 << 20)));
+    const int bytes = SSL_write(ssl_.get(), plain.data(), static_cast<int>(std::min(plain.size(), kRecordBytes)));
     if (bytes <= 0) return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
     plain.remove_prefix(static_cast<size_t>(bytes));
     under_key_ += static_cast<uint64_t>(bytes);
+    ++records_;
   }
   return absl::OkStatus();
 }
@@ -256,6 +275,14 @@ void Session::TakeWire(std::string& to) {
 
 std::string Session::TakePlain() { return std::exchange(plain_, ""); }
 bool Session::established() const { return SSL_is_init_finished(ssl_.get()) == 1; }
+
+std::optional<WriteKey> Session::GiveWriteKey() {
+  const std::string secret = std::exchange(secret_, "");
+  if (!established() || SSL_version(ssl_.get()) != TLS1_3_VERSION || keys_taken_ > 0) return std::nullopt;
+  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), secret);
+  if (key) key->records = records_;
+  return key;
+}
 
 std::string Session::alpn() const {
   const unsigned char* chosen = nullptr;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,17 +13,22 @@
 #include "absl/status/statusor.h"
 #include "common/tls/identity.h"
 #include "common/tls/peer_check.h"
+#include "common/tls/write_key.h"
 
 namespace baton::tls {
 
+class KernelTls;
+
 struct ServerWish {
-  bool ask_client = true;         ///< the peer must show a certificate of the authority
-  std::vector<std::string> alpn;  ///< protocols in the order of preference; none: the peer's offer is not looked at
+  bool ask_client = true;           ///< the peer must show a certificate of the authority
+  std::vector<std::string> alpn{};  ///< protocols in the order of preference; none: the peer's offer is not looked at
+  std::shared_ptr<KernelTls> kernel{};  ///< encrypts what a Stream sends over TCP; null: its Session does
 };
 struct ClientWish {
   std::vector<std::string> names;  ///< what the server's certificate must be valid for (NamesToProve)
-  std::string sni;                 ///< the name sent in the clear; empty: none
-  std::vector<std::string> alpn;
+  std::string sni{};               ///< the name sent in the clear; empty: none
+  std::vector<std::string> alpn{};
+  std::shared_ptr<KernelTls> kernel{};  ///< as ServerWish's
 };
 
 /// TLS 1.2 and 1.3, ciphers with forward secrecy; no renegotiation, no compression, no session tickets: a certificate
@@ -41,15 +47,18 @@ class Context {
   const std::vector<std::string>& names() const { return client_.names; }
   const std::string& sni() const { return client_.sni; }
   const std::string& alpn() const { return alpn_; }  ///< as on the wire
+  KernelTls* kernel() const { return kernel_.get(); }
 
  private:
   Context(std::shared_ptr<const Identity> identity, PeerRole peer);
   absl::Status Use();
+  void LetEncrypt(std::shared_ptr<KernelTls> kernel);
 
   const std::shared_ptr<const Identity> identity_;
   const PeerRole peer_;
   ClientWish client_;
   std::string alpn_;
+  std::shared_ptr<KernelTls> kernel_;
   ContextPtr context_;
 };
 
@@ -81,11 +90,15 @@ class Session {
   int keys_taken() const { return keys_taken_; }     ///< by this end, after the first
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that nothing follows
   std::string alpn() const;                          ///< the protocol agreed on; empty: none
+  /// For who writes in this session's place from now on; OpenSSL must not. Once, when all that TakeWire had is sent.
+  /// Null: the context has no kernel, or what both ends agreed on is not TLS 1.3 with a cipher that it might know.
+  std::optional<WriteKey> GiveWriteKey();
   /// Why the peer was refused; null while it was not.
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
  private:
   friend int CheckChain(X509_STORE_CTX* chain, void* context);
+  friend void KeepSecret(const SSL* ssl, const char* line);
   absl::Status Go();
   absl::Status Fail(Refusal refusal, std::string message);
 
@@ -95,10 +108,12 @@ class Session {
   BIO* in_ = nullptr;  // owned by ssl_
   std::string unsent_, plain_;
   std::string peer_fault_;  ///< what CheckPeer said
+  std::string secret_;      ///< of what this end writes, where GiveWriteKey may want it
   std::optional<Refusal> refusal_;
   bool begun_ = false, peer_closed_ = false;
   const uint64_t bytes_of_a_key_;
   uint64_t under_key_ = 0;  ///< written
+  uint64_t records_ = 0;    ///< written, of data
   int keys_taken_ = 0;
 };
 

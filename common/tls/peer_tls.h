@@ -13,14 +13,18 @@ namespace baton::tls {
 
 class Context;
 class Identity;
+class KernelTls;
 class LiveIdentity;
 
 class PeerTls {
  public:
-  /// `server_name` (--tls-server-name): what a peer that is dialled by address may prove to be instead.
-  PeerTls(std::shared_ptr<const LiveIdentity> identity, std::string server_name);
+  /// `server_name` (--tls-server-name): what a peer that is dialled by address may prove to be instead. `kernel`:
+  /// encrypts what is sent over TCP; null: this process does.
+  PeerTls(std::shared_ptr<const LiveIdentity> identity, std::string server_name,
+          std::shared_ptr<KernelTls> kernel = nullptr);
   /// With an identity of its own, read again when its files change. As LiveIdentity::Open.
-  static absl::StatusOr<std::shared_ptr<const PeerTls>> Open(const TlsFiles& files, std::string server_name);
+  static absl::StatusOr<std::shared_ptr<const PeerTls>> Open(const TlsFiles& files, std::string server_name,
+                                                             std::shared_ptr<KernelTls> kernel = nullptr);
 
   /// For the end that is dialled; for the end that dials `host`, an IP address. FailedPrecondition: a flag is missing.
   absl::StatusOr<std::shared_ptr<const Context>> ForDialled() const;
@@ -29,6 +33,7 @@ class PeerTls {
  private:
   const std::shared_ptr<const LiveIdentity> identity_;
   const std::string server_name_;
+  const std::shared_ptr<KernelTls> kernel_;
   mutable std::mutex mutex_;  ///< guards what follows
   mutable std::shared_ptr<const Context> dialled_;
 };

@@ -12,6 +12,7 @@
 #include "common/net/descriptor_passing.h"
 #include "common/status.h"
 #include "common/tls/context.h"
+#include "common/tls/kernel_tls.h"
 
 namespace baton::tls {
 namespace {
@@ -35,7 +36,8 @@ absl::Status CheckPlain(char first) {
 Stream::Stream(int socket, std::shared_ptr<const Context> context)
     : socket_(socket),
       dials_(context != nullptr && context->peer() == PeerRole::kServer),
-      session_(context == nullptr ? nullptr : std::make_unique<Session>(std::move(context))),
+      context_(std::move(context)),
+      session_(context_ == nullptr ? nullptr : std::make_unique<Session>(context_)),
       ready_(session_ == nullptr) {}
 
 Stream::~Stream() {
@@ -71,6 +73,7 @@ absl::StatusOr<size_t> Stream::Write(std::span<const iovec> pieces) {
   if (session_ == nullptr) return WritePlain(pieces);
   BATON_RETURN_IF_ERROR(Flush());
   if (!ready_ || unsent()) return 0u;
+  if (key_) return WriteInKernel(pieces);
   size_t taken = 0;
   for (const iovec& piece : pieces) {
     const size_t part = std::min(piece.iov_len, kMostAtOnce - taken);
@@ -82,14 +85,35 @@ absl::StatusOr<size_t> Stream::Write(std::span<const iovec> pieces) {
   return taken;
 }
 
+absl::StatusOr<size_t> Stream::WriteInKernel(std::span<const iovec> pieces) {
+  KernelTls& kernel = *context_->kernel();
+  if (under_key_ >= kernel.bytes_of_a_key()) {
+    WriteKey next = key_->Next();
+    BATON_ASSIGN_OR_RETURN(const bool renewed, kernel.Renew(socket_, next));
+    if (!renewed) return 0u;
+    key_ = std::move(next);
+    under_key_ = 0;
+  }
+  BATON_ASSIGN_OR_RETURN(const size_t sent, kernel.Send(socket_, pieces));
+  under_key_ += sent;
+  return sent;
+}
+
+/// All that the session wrote is sent: the kernel takes over here, or never.
+void Stream::HandOver() {
+  if (!ready_ || std::exchange(handed_over_, true) || context_->kernel() == nullptr) return;
+  std::optional<WriteKey> key = session_->GiveWriteKey();
+  if (key && context_->kernel()->Take(socket_, *key).ok()) key_ = std::move(key);
+}
+
 absl::Status Stream::Flush() {
-  if (session_ == nullptr) return absl::OkStatus();
+  if (session_ == nullptr || key_) return absl::OkStatus();  // what a session still says then is under a key of before
   for (;;) {
     if (!unsent()) {
       wire_.clear();
       session_->TakeWire(wire_);
       sent_ = 0;
-      if (wire_.empty()) return absl::OkStatus();
+      if (wire_.empty()) return HandOver(), absl::OkStatus();
     }
     const iovec rest{wire_.data() + sent_, wire_.size() - sent_};
     BATON_ASSIGN_OR_RETURN(const size_t sent, WritePlain({&rest, 1}));

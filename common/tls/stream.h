@@ -7,15 +7,18 @@
 #include <sys/uio.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/tls/write_key.h"
 
 namespace baton::tls {
 
 class Context;
+class KernelTls;
 class Session;
 
 class Stream {
@@ -48,22 +51,30 @@ class Stream {
   /// Bytes have come that Read did not give out: no poll tells of them.
   bool holds() const { return given_ < plain_.size(); }
   bool is_tls() const { return session_ != nullptr; }
+  /// What is sent is encrypted by the kernel (the context's): from the first byte of the caller's on, or never.
+  bool in_kernel() const { return key_.has_value(); }
 
  private:
   absl::StatusOr<size_t> WritePlain(std::span<const iovec> pieces);
   absl::StatusOr<size_t> ReadPlain(void* to, size_t bytes);
+  absl::StatusOr<size_t> WriteInKernel(std::span<const iovec> pieces);
   absl::Status Fetch();
   absl::Status Settle();
+  void HandOver();
   absl::Status Refused(absl::Status why);
 
   const int socket_;
   const bool dials_;
+  const std::shared_ptr<const Context> context_;
   const std::unique_ptr<Session> session_;  ///< null: plain text
   bool ready_;
   std::string wire_, plain_;  ///< to be sent, and read by nobody yet
   size_t sent_ = 0, given_ = 0;
   int attached_ = -1, kept_ = -1;
   bool keeps_ = false;
+  bool handed_over_ = false;
+  std::optional<WriteKey> key_;  ///< that the kernel writes under; none: session_ writes
+  uint64_t under_key_ = 0;       ///< bytes that it wrote
 };
 
 /// "it speaks TLS, and this process plain text" where the first byte that came from a peer says so; else OK.

@@ -48,6 +48,9 @@ class Connection {
   /// Has come and waits for Pump, though the socket is not readable.
   bool holds() const { return stream_ && stream_->holds(); }
 
+  /// What goes out is encrypted by the kernel.
+  bool in_kernel() const { return stream_ && stream_->in_kernel(); }
+
   /// `payload` must stay until `done`, which is called when the kernel has it all.
   void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
   /// As Queue, with a payload of its own. A peer that reads none of them is given up by Pump, at kMaxUnsentBytes.

@@ -121,6 +121,12 @@ TcpTransport::Peer* TcpTransport::Find(PeerNumber peer) {
   return found == peers_.end() ? nullptr : &found->second;
 }
 
+std::string TcpTransport::path(PeerNumber peer) const {
+  const auto found = peers_.find(peer);
+  const bool in_kernel = found != peers_.end() && found->second.connection->in_kernel();
+  return StrCat(name(), options_.trust.tls == nullptr ? "" : in_kernel ? " in TLS of the kernel" : " in TLS");
+}
+
 LandingShape TcpTransport::landing_of(PeerNumber peer) const {
   const auto found = peers_.find(peer);
   return found == peers_.end() ? LandingShape{} : found->second.landing;

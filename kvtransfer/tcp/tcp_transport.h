@@ -35,7 +35,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
-  std::string path(PeerNumber) const override { return StrCat(name(), options_.trust.tls != nullptr ? " in TLS" : ""); }
+  std::string path(PeerNumber peer) const override;
   FenceKind fence() const override { return FenceKind::kReceiverWrites; }
   std::string address() const override { return StrCat(name(), ":", ListensAt(listener_)); }
   std::span<std::byte> landing() override { return landing_; }

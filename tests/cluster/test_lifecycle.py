@@ -293,6 +293,7 @@ class Refusals(unittest.TestCase):
         fit = run(["doctor"])
         self.assertEqual(fit.returncode, 0, fit.stdout)
         self.assertIn("GiB available", fit.stdout)
+        self.assertRegex(fit.stdout, r"ok +kv in tls +(the kernel encrypts|this process encrypts, not the kernel: it)")
         without_weights = run(["doctor", TINY])
         self.assertEqual(without_weights.returncode, 3)
         self.assertIn("no model.safetensors", without_weights.stdout)

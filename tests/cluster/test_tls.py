@@ -356,6 +356,12 @@ class Refusals(unittest.TestCase):
                     p.until_logged(f"no way to the decode worker works: tcp:{port_of(d).split(':')[0]}:", dialled)
                     d.until_logged(was_dialled)
 
+    def test_a_worker_says_who_encrypts_its_kv(self):
+        with Certs() as certs:
+            for flags, says in ([["--kv-tls"], ""], [["--kv-tls", "--no-kv-kernel-tls"], "this process encrypts, not the kernel: --no-kv-kernel-tls"]):
+                with worker("--role", "decode", *certs.flags(), *flags) as d:
+                    d.until_logged("worker: KV in TLS: ", says)
+
     def test_a_clients_certificate_is_no_servers(self):
         with Certs() as certs, worker(*certs.flags("client")) as w, router(port_of(w), *certs.flags()) as r:
             r.until_logged("the certificate of \"baton-client\"", "purpose")

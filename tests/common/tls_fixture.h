@@ -65,7 +65,7 @@ inline std::shared_ptr<const Identity> MustLoad(const TlsFiles& files) {
 }
 
 /// What all processes of a test show and believe: the first one makes the files, its children find them.
-inline std::shared_ptr<const PeerTls> TestPeerTls() {
+inline std::shared_ptr<const PeerTls> TestPeerTls(std::shared_ptr<KernelTls> kernel = nullptr) {
   constexpr const char* kVariable = "BATON_TEST_CERTS";
   static std::unique_ptr<CertDir> made;
   if (getenv(kVariable) == nullptr) {
@@ -76,7 +76,7 @@ inline std::shared_ptr<const PeerTls> TestPeerTls() {
   const std::string dir = getenv(kVariable);
   auto live = LiveIdentity::Open({dir + "peer.crt", dir + "peer.key", dir + "ca.crt"});
   EXPECT_TRUE(live.ok()) << live.status();
-  return std::make_shared<const PeerTls>(*std::move(live), "baton-worker");
+  return std::make_shared<const PeerTls>(*std::move(live), "baton-worker", std::move(kernel));
 }
 
 }  // namespace baton::tls

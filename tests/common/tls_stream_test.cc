@@ -1,89 +1,50 @@
 // The bytes between two of our processes: the same in TLS and as they are, and who is refused hears why.
 #include <gmock/gmock.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <optional>
-
-#include "common/tls/context.h"
-#include "common/tls/stream.h"
+#include "tests/common/kernel_tls_fake.h"
 #include "tests/common/tls_fixture.h"
+#include "tests/common/tls_stream_pair.h"
 
 namespace baton::tls {
 namespace {
 
 using ::testing::HasSubstr;
 
-/// Two ends of a connection, and what came to each.
-class Pair {
- public:
-  /// `dials`, `dialled`: null for plain text.
-  Pair(std::shared_ptr<const Context> dials, std::shared_ptr<const Context> dialled) {
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets_), 0);
-    here.emplace(sockets_[0], std::move(dials));
-    there.emplace(sockets_[1], std::move(dialled));
-  }
-  ~Pair() { Hang(here, 0), Hang(there, 1); }
-  void Hang(std::optional<Stream>& end, int number) {
-    end.reset();
-    if (sockets_[number] >= 0) close(std::exchange(sockets_[number], -1));
-  }
-  /// What has come to an end by now.
-  static absl::Status Hear(Stream& end, std::string& heard) {
-    char bytes[10'000];
-    for (;;) {
-      const absl::StatusOr<size_t> got = end.Read(bytes, sizeof bytes);
-      if (!got.ok()) return got.status();
-      if (*got == 0) return absl::OkStatus();
-      heard.append(bytes, *got);
-    }
-  }
-  static size_t Say(Stream& end, std::string_view bytes) {
-    const size_t half = bytes.size() / 2;
-    const iovec pieces[2] = {{const_cast<char*>(bytes.data()), half},
-                             {const_cast<char*>(bytes.data()) + half, bytes.size() - half}};
-    return end.Write(pieces).value();
-  }
-  /// Turns both ends until `enough`.
-  template <class Enough>
-  void Until(Enough&& enough) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (!enough()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), end);
-      if (here && here_status.ok()) here_status = Hear(*here, to_here);
-      if (there && there_status.ok()) there_status = Hear(*there, to_there);
-      if (here && here_status.ok()) here->Flush().IgnoreError();
-      if (there && there_status.ok()) there->Flush().IgnoreError();
-    }
-  }
-  void Meet() {
-    Until([&] { return here->ready() && there->ready(); });
-  }
+/// Who encrypts what is sent: nobody, this process, a kernel that the test brings, or this machine's.
+enum class By { kNobody, kProcess, kFakeKernel, kKernel };
 
-  std::optional<Stream> here, there;
-  std::string to_here, to_there;
-  absl::Status here_status, there_status;
-
- private:
-  int sockets_[2] = {-1, -1};
-};
-
-class StreamTest : public ::testing::TestWithParam<bool> {
+class StreamTest : public ::testing::TestWithParam<By> {
  protected:
-  StreamTest() {
-    if (!GetParam()) return;
-    const auto tls = TestPeerTls();
+  void SetUp() override {
+    if (GetParam() == By::kNobody) return;
+    std::shared_ptr<KernelTls> kernel;
+    if (GetParam() == By::kFakeKernel) kernel = fake_;
+    if (GetParam() == By::kKernel) {
+      KernelTlsChoice choice = ChooseKernelTls(/*wanted=*/true);
+      if (choice.kernel == nullptr) GTEST_SKIP() << choice.text;
+      kernel = std::make_shared<ShortKeys>(choice.kernel, 1 << 20);
+    }
+    const auto tls = TestPeerTls(kernel);
     dials_ = tls->ForDialling("127.0.0.1").value();
     dialled_ = tls->ForDialled().value();
   }
+  /// Two ends that believe each other.
+  std::unique_ptr<Pair> Met() {
+    auto pair = std::make_unique<Pair>(dials_, dialled_, GetParam() == By::kKernel);
+    pair->also = [fake = fake_] { fake->Turn(); };
+    pair->Meet();
+    const bool in_kernel = GetParam() == By::kFakeKernel || GetParam() == By::kKernel;
+    pair->Until([&] { return pair->here->in_kernel() == in_kernel && pair->there->in_kernel() == in_kernel; });
+    return pair;
+  }
+  const std::shared_ptr<FakeKernelTls> fake_ = std::make_shared<FakeKernelTls>(1 << 20);
   std::shared_ptr<const Context> dials_, dialled_;
 };
 
 TEST_P(StreamTest, BytesComeInOrderBothWaysThroughSocketsThatAreFull) {
-  Pair pair(dials_, dialled_);
-  pair.Meet();
+  const std::unique_ptr<Pair> met = Met();
+  Pair& pair = *met;
   std::string up, down;
   for (int i = 0; i < 3'000'000; ++i)
     up += static_cast<char>(i * 7 + i / 251), down += static_cast<char>(i * 3 + i / 97);
@@ -99,8 +60,8 @@ TEST_P(StreamTest, BytesComeInOrderBothWaysThroughSocketsThatAreFull) {
 }
 
 TEST_P(StreamTest, WhatWasTakenMayBeForgottenAtOnce) {
-  Pair pair(dials_, dialled_);
-  pair.Meet();
+  const std::unique_ptr<Pair> met = Met();
+  Pair& pair = *met;
   std::string bytes(100'000, 'a');
   std::string sent;
   while (const size_t more = Pair::Say(*pair.here, bytes)) {
@@ -112,8 +73,8 @@ TEST_P(StreamTest, WhatWasTakenMayBeForgottenAtOnce) {
 }
 
 TEST_P(StreamTest, WhatNobodyWantsIsThrownAway) {
-  Pair pair(dials_, dialled_);
-  pair.Meet();
+  const std::unique_ptr<Pair> met = Met();
+  Pair& pair = *met;
   std::string bytes(50'000, 'x');
   bytes += "the rest";
   ASSERT_EQ(Pair::Say(*pair.here, bytes), bytes.size());
@@ -124,20 +85,20 @@ TEST_P(StreamTest, WhatNobodyWantsIsThrownAway) {
 }
 
 TEST_P(StreamTest, BytesThatNoPollTellsOfAreHeld) {
-  Pair pair(dials_, dialled_);
-  pair.Meet();
+  const std::unique_ptr<Pair> met = Met();
+  Pair& pair = *met;
   ASSERT_EQ(Pair::Say(*pair.here, std::string(1000, 'x')), 1000u);
   char bytes[10];
   size_t first = 0;
   while (first == 0) first = pair.there->Read(bytes, sizeof bytes).value();
-  EXPECT_EQ(pair.there->holds(), GetParam());
+  EXPECT_EQ(pair.there->holds(), GetParam() != By::kNobody);
   pair.Until([&] { return pair.to_there.size() == 1000 - first; });
   EXPECT_FALSE(pair.there->holds());
 }
 
 TEST_P(StreamTest, APeerThatClosesHasSaidWhatItSaid) {
-  Pair pair(dials_, dialled_);
-  pair.Meet();
+  const std::unique_ptr<Pair> met = Met();
+  Pair& pair = *met;
   ASSERT_EQ(Pair::Say(*pair.here, "last words"), 10u);
   pair.Hang(pair.here, 0);
   pair.Until([&] { return !pair.there_status.ok(); });
@@ -145,8 +106,15 @@ TEST_P(StreamTest, APeerThatClosesHasSaidWhatItSaid) {
   EXPECT_EQ(pair.there_status.ToString(), "UNAVAILABLE: the peer closed the connection");
 }
 
-INSTANTIATE_TEST_SUITE_P(Bytes, StreamTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "InTls" : "Plain"; });
+std::string NameOf(const ::testing::TestParamInfo<By>& info) {
+  static const std::map<By, std::string> kNames = {{By::kNobody, "Plain"},
+                                                   {By::kProcess, "InTls"},
+                                                   {By::kFakeKernel, "InTlsOfAKernel"},
+                                                   {By::kKernel, "InTlsOfThisKernel"}};
+  return kNames.at(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Bytes, StreamTest, ::testing::Values(By::kNobody, By::kProcess, By::kFakeKernel, By::kKernel),
+                         NameOf);
 
 // ---- who is refused
 

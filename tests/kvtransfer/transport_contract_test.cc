@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "common/tls/kernel_tls.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/sim/sim_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
@@ -58,6 +59,16 @@ std::vector<Backend> Backends() {
        FenceKind::kPeerExit,
        /*maps_slots=*/true},
   };
+  if (const tls::KernelTlsChoice choice = tls::ChooseKernelTls(/*wanted=*/true); choice.kernel != nullptr) {
+    backends.push_back({"tcp_in_tls_of_the_kernel",
+                        [kernel = choice.kernel](
+                            LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+                          trust::PeerTrust trust = InTls();
+                          trust.tls = tls::TestPeerTls(kernel);
+                          return TcpTransport::Create({.landing = shape, .trust = trust}, events);
+                        },
+                        FenceKind::kReceiverWrites});
+  }
   for (Backend& backend : UcxBackends()) backends.push_back(std::move(backend));
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     for (FenceKind fence : {FenceKind::kForcedClose, FenceKind::kReceiverWrites, FenceKind::kPeerExit}) {
@@ -323,6 +334,8 @@ TEST_P(TransportContract, ThePathSaysWhatCarriesTheBytes) {
     EXPECT_EQ(path, "tcp/lo put");
   } else if (backend_.name == "tcp_in_tls") {
     EXPECT_EQ(path, "tcp in TLS");
+  } else if (backend_.name == "tcp_in_tls_of_the_kernel") {
+    EXPECT_EQ(path, "tcp in TLS of the kernel");
   } else {
     EXPECT_EQ(path, sender_.transport->name());
   }

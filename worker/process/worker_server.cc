@@ -14,6 +14,7 @@
 #include "common/net/advertise.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
+#include "common/tls/kernel_tls.h"
 #include "common/tls/peer_tls.h"
 #include "proto/order_limits.h"
 #include "worker/process/reach.h"
@@ -146,12 +147,16 @@ class WorkerServer::Parts {
     BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
     identity_->Watch();
     LogInfo("worker: TLS with the certificate of {}", identity_->now()->text());
+    if (!config_.kv_tls) return absl::OkStatus();
+    kernel_tls_ = tls::ChooseKernelTls(config_.kv_kernel_tls);
+    LogInfo("worker: KV in TLS: {}", kernel_tls_.text);
     return absl::OkStatus();
   }
 
   trust::PeerTrust KvTrust() const {
     if (!config_.kv_tls) return {.secret = secret_};
-    return {.secret = secret_, .tls = std::make_shared<tls::PeerTls>(identity_, config_.tls_server_name)};
+    return {.secret = secret_,
+            .tls = std::make_shared<tls::PeerTls>(identity_, config_.tls_server_name, kernel_tls_.kernel)};
   }
 
   void SetServing(bool serving) {
@@ -226,6 +231,7 @@ class WorkerServer::Parts {
   tls::Refusals refusals_{clock_};
   std::shared_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
+  tls::KernelTlsChoice kernel_tls_;              ///< for KV; made with identity_
   std::unique_ptr<net::GrpcAcceptor> acceptor_;  ///< outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::atomic<int64_t> connections_refused_{0};

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
+#include "common/tls/kernel_tls.h"
 #include "common/tls/peer_tls.h"
 #include "kvtransfer/rank_codec.h"
 
@@ -74,8 +76,10 @@ absl::Status RankCarrier::Begin(const v1::RankOrder& order) {
     BATON_ASSIGN_OR_RETURN(context.kv_trust.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));
   }
   if (facts_.config.kv_tls) {
+    const tls::KernelTlsChoice choice = tls::ChooseKernelTls(facts_.config.kv_kernel_tls);
+    LogInfo("rank {}: KV in TLS: {}", facts_.rank, choice.text);
     BATON_ASSIGN_OR_RETURN(context.kv_trust.tls,
-                           tls::PeerTls::Open(facts_.config.tls_files, facts_.config.tls_server_name));
+                           tls::PeerTls::Open(facts_.config.tls_files, facts_.config.tls_server_name, choice.kernel));
   }
   BATON_ASSIGN_OR_RETURN(carrier_, make_(context));
   return absl::OkStatus();
