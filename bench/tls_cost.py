@@ -2,16 +2,19 @@
 """What TLS costs the router: CPU time of a handshake and of a chunk of a stream, beside what it costs nginx, which passes the same
 streams on, in the same run and with the same certificate.
 
-  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--json FILE]
+  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--instructions] [--json FILE]
 
 NGINX: Debian's `nginx-light` or `nginx`, installed or unpacked (`dpkg-deb -x`). A surcharge is CPU time of the server's processes with
 TLS minus without it, for the same requests; the clients' share of the machine does not count. Rounds are short and many, each takes all
-four in an order of its own, and a figure is made of the medians over the rounds; the interval beside the ratio has it in four of five
-drawings of the rounds (bootstrap). A server that falls behind puts several chunks into one record, which is cheaper by the chunk: on a busy
+four in an order of its own, and a figure is the median over the rounds of the difference within one, so that what a machine does
+meanwhile is in both; the interval beside the ratio has it in four of five drawings of the rounds (bootstrap). `--instructions` counts
+what the servers' processes execute instead (valgrind's callgrind; the kernel's part is not in it), which what else runs does not
+change: few rounds do. A server that falls behind puts several chunks into one record, which is cheaper by the chunk: on a busy
 machine nginx, which is behind the router, does so more often. So the clients count records, and a chunk's surcharge is given by the record
 that carries it, too: that is what both do once."""
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -24,14 +27,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
-from harness import Cluster, run  # noqa: E402
+from harness import BATON, TINY, Cluster, run  # noqa: E402
 
 LIMIT = 1.2
 
 CONFIG = """
-worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/error.log;
+worker_processes 1; daemon off; {processes} pid {dir}/pid; error_log {dir}/error.log;
 events {{ worker_connections 4096; }}
 http {{
   access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;
@@ -57,12 +61,12 @@ def free_port():
 
 
 def wait_for_port(port):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            assert time.monotonic() < deadline, "nginx does not listen"
+            assert time.monotonic() < deadline, f"nobody listens at port {port}"
             time.sleep(0.05)
 
 
@@ -71,16 +75,43 @@ def children(pid):
 
 
 class Server:
-    """An address, how it is spoken to, and the processes whose time counts."""
+    """An address, how it is spoken to, and what its processes have spent so far: seconds, or instructions."""
 
-    def __init__(self, address, context, pids):
+    def __init__(self, address, context, spent):
         host, port = address.rsplit(":", 1)
-        self.address, self.context, self.pids = (host, int(port)), context, pids
+        self.address, self.context, self.spent = (host, int(port)), context, spent
 
     def connect(self):
         s = socket.create_connection(self.address, timeout=300)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Records(s, self.context) if self.context else s
+
+
+class Counted:
+    """A process whose instructions are counted."""
+
+    def __init__(self, dir, name, command):
+        self.out, self.sum = pathlib.Path(dir, name + ".callgrind"), 0
+        self.log = open(pathlib.Path(dir, name + ".log"), "w")
+        self.process = subprocess.Popen(["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.out}", *map(str, command)],
+                                        stdout=self.log, stderr=self.log)
+
+    def spent(self):
+        """A dump has what was executed since the one before."""
+        subprocess.run(["callgrind_control", "--dump", str(self.process.pid)], check=True, capture_output=True)
+        for dump in self.out.parent.glob(self.out.name + ".*"):
+            totals = [line for line in dump.read_text().splitlines() if line.startswith(("totals:", "summary:"))]
+            self.sum += int(totals[-1].split()[1])
+            dump.unlink()
+        return self.sum
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
 
 
 class Records:
@@ -142,7 +173,7 @@ class Records:
 
 
 def handshakes(server, count):
-    """CPU seconds of a new connection with one small request, and 1."""
+    """What a new connection with one small request takes, and 1."""
     def one(_):
         with server.connect() as s:
             s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -150,10 +181,10 @@ def handshakes(server, count):
             while more := s.recv(4096):
                 got += more
             assert b" 200 " in got.split(b"\r\n", 1)[0] + b" ", got
-    before = cpu_seconds(server.pids)
+    before = server.spent()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(count)))
-    return (cpu_seconds(server.pids) - before) / count, 1
+    return (server.spent() - before) / count, 1
 
 
 def stream(s, tokens, seed):
@@ -176,26 +207,25 @@ def stream(s, tokens, seed):
 
 
 def chunks(server, streams, tokens, seed):
-    """CPU seconds of a token, and tokens of a record (some have no text yet). The connections stand before: a handshake is not a chunk's, and streams
+    """What a token takes, and tokens of a record (some have no text yet). The connections stand before: a handshake is not a chunk's, and streams
     that begin apart share fewer steps."""
     connections = [server.connect() for _ in range(streams)]
     for s in connections:
         s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert s.recv(4096)
-    before = cpu_seconds(server.pids)
+    before = server.spent()
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         many, records = map(sum, zip(*pool.map(lambda i: stream(connections[i], tokens, seed * 1000 + i), range(streams))))
-    return (cpu_seconds(server.pids) - before) / many, many / records
+    return (server.spent() - before) / many, many / records
 
 
 def surcharges(rounds):
-    """{who: microseconds by the chunk, by the record} of rounds {(who, with TLS): (seconds, chunks a record)}."""
-    def median(key, i):
-        return statistics.median(r[key][i] for r in rounds)
+    """{who: spent by the chunk, by the record} of rounds {(who, with TLS): (spent, chunks a record)}."""
     out = {}
     for who in ("baton", "nginx"):
-        each = (median((who, True), 0) - median((who, False), 0)) * 1e6
-        out[who] = (each, each * median((who, True), 1))
+        each = [r[who, True][0] - r[who, False][0] for r in rounds]
+        by_record = [one * r[who, True][1] for one, r in zip(each, rounds)]
+        out[who] = (statistics.median(each), statistics.median(by_record))
     return out
 
 
@@ -204,16 +234,113 @@ def ratios(rounds):
     return [b / n if n > 0 else float("inf") for b, n in zip(baton, nginx)]
 
 
-def figures(rounds):
+def figures(rounds, unit):
     """What is printed: the surcharges, their ratio, and where four of five drawings of the rounds have it."""
     drawn = random.Random(1)
     many = [ratios(drawn.choices(rounds, k=len(rounds))) for _ in range(1000)]
     spread = [sorted(column) for column in zip(*many)]
-    row = {who: {"microseconds": each, "microseconds_a_record": by_record, "a_record": statistics.median(r[who, True][1] for r in rounds)}
+    row = {who: {unit: each, unit + "_a_record": by_record, "a_record": statistics.median(r[who, True][1] for r in rounds)}
            for who, (each, by_record) in surcharges(rounds).items()}
     for name, ratio, column in zip(("ratio", "ratio_a_record"), ratios(rounds), spread):
         row[name], row[name + "_from"], row[name + "_to"] = ratio, column[100], column[899]
     return row
+
+
+def configured(dir, router, plain, tls, processes):
+    """nginx's arguments, and the file that they name."""
+    file = dir / "nginx.conf"
+    file.write_text(CONFIG.format(dir=dir, certs=dir / "certs", router=router, plain=plain, tls=tls, processes=processes))
+    return ["-c", file, "-p", dir]
+
+
+def paced_model(dir, layers):
+    """The tests' model with weights enough that a step takes some milliseconds: servers keep up, and a record has one token."""
+    model = dir / TINY.name
+    shutil.copytree(TINY, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": layers}))
+    return model
+
+
+def stop(process):
+    process.terminate()
+    process.wait()
+
+
+def by_the_clock(stack, args, dir, cert, context):
+    model, flags = paced_model(dir, 8), ["--both", 1, "--max-num-seqs", args.streams, "--threads", 1]
+    plain = stack.enter_context(Cluster(model, flags))
+    tls = stack.enter_context(Cluster(model, [*flags, *cert], ca=dir / "certs" / "ca.crt"))
+    ports = {"plain": free_port(), "tls": free_port()}
+    conf = configured(dir, f"{plain.host}:{plain.port}", ports["plain"], ports["tls"], "")
+    nginx = subprocess.Popen([args.nginx, *map(str, conf)])
+    stack.callback(stop, nginx)
+    wait_for_port(ports["tls"])
+    clock = lambda pids: lambda: cpu_seconds(pids) * 1e6
+    workers = children(nginx.pid)
+    return {("baton", False): Server(f"{plain.host}:{plain.port}", None, clock([plain.pid_of("router")])),
+            ("baton", True): Server(f"{tls.host}:{tls.port}", context, clock([tls.pid_of("router")])),
+            ("nginx", False): Server(f"127.0.0.1:{ports['plain']}", None, clock(workers)),
+            ("nginx", True): Server(f"127.0.0.1:{ports['tls']}", context, clock(workers))}
+
+
+def under_valgrind(stack, args, dir, cert, context):
+    """One worker, two routers that are counted, and one more, which nginx is in front of."""
+    log = stack.enter_context(open(dir / "log", "w"))
+    names = ["worker", "behind", "plain", "tls", "nginx plain", "nginx tls"]
+    here, model = dict(zip(names, [free_port() for _ in names])), paced_model(dir, 24)
+
+    def command(name, *more):
+        own = ["worker", "--load-format", "dummy", "--max-num-seqs", args.streams, "--port", here[name]] if name == "worker" else \
+            ["router", "--worker", f"127.0.0.1:{here['worker']}", "--port", here[name], "--grpc-port", -1, "--admin-port", 0]
+        return list(map(str, [BATON, own[0], "--model", model, *own[1:], *more]))
+
+    for name in ("worker", "behind"):
+        stack.callback(stop, subprocess.Popen(command(name), stdout=log, stderr=log))
+    conf = configured(dir, f"127.0.0.1:{here['behind']}", here["nginx plain"], here["nginx tls"], "master_process off;")
+    nginx = stack.enter_context(Counted(dir, "nginx", [args.nginx, *conf])).spent
+    plain = stack.enter_context(Counted(dir, "plain", command("plain"))).spent
+    tls = stack.enter_context(Counted(dir, "tls", command("tls", *cert))).spent
+    for name in here:
+        wait_for_port(here[name])
+    for name in ("behind", "plain", "tls"):
+        wait_for_worker(here[name], context if name == "tls" else None)
+    return {("baton", False): Server(f"127.0.0.1:{here['plain']}", None, plain),
+            ("baton", True): Server(f"127.0.0.1:{here['tls']}", context, tls),
+            ("nginx", False): Server(f"127.0.0.1:{here['nginx plain']}", None, nginx),
+            ("nginx", True): Server(f"127.0.0.1:{here['nginx tls']}", context, nginx)}
+
+
+def wait_for_worker(port, context):
+    """A router serves once it has met its worker."""
+    deadline = time.monotonic() + 120
+    while True:
+        url = f"http{'s' if context else ''}://localhost:{port}/ready"
+        try:
+            return urllib.request.urlopen(url, timeout=60, context=context).close()
+        except OSError as e:
+            assert time.monotonic() < deadline, f"{url}: {e}"
+            time.sleep(0.2)
+
+
+def measure(args, servers):
+    kinds = {"handshake": lambda s, n: handshakes(s, args.handshakes), "chunk": lambda s, n: chunks(s, args.streams, args.tokens, n)}
+    unit, short = ("instructions", "") if args.instructions else ("microseconds", " us")
+    out = {"cores": os.cpu_count(), "rounds": args.rounds, "limit": LIMIT}
+    for kind, run_of in kinds.items():
+        for s in servers.values():
+            run_of(s, 0)  # warms up
+        rounds = []
+        for n in range(1, args.rounds + 1):
+            order = random.Random(n).sample(list(servers), len(servers))
+            rounds.append({key: run_of(servers[key], n) for key in order})
+        row = out[kind] = figures(rounds, unit)
+        each = [f"{who} {row[who][unit]:7.2f}{short}, {row[who][unit + '_a_record']:7.2f} a record of {row[who]['a_record']:.2f}"
+                for who in ("baton", "nginx")]
+        ratio = [f"{name} {row[name]:.2f} ({row[name + '_from']:.2f} … {row[name + '_to']:.2f})" for name in ("ratio", "ratio_a_record")]
+        print(f"{kind:10} " + "  ".join(each + ratio) + f", at most {LIMIT}", flush=True)
+    out["load"] = os.getloadavg()[0]
+    return out
 
 
 def main():
@@ -223,6 +350,7 @@ def main():
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--instructions", action="store_true", help="count instructions instead of CPU time")
     parser.add_argument("--json")
     args = parser.parse_args()
     dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-tls-cost-"))
@@ -230,39 +358,15 @@ def main():
     assert run(["certs", certs]).returncode == 0
     context = ssl.create_default_context(cafile=certs / "ca.crt")
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    flags = ["--both", 1, "--max-num-seqs", args.streams]
     cert = ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
-    nginx = None
     try:
-        with Cluster(args=flags) as plain, Cluster(args=[*flags, *cert], ca=certs / "ca.crt") as tls:
-            ports = {"plain": free_port(), "tls": free_port()}
-            (dir / "nginx.conf").write_text(CONFIG.format(dir=dir, certs=certs, router=f"{plain.host}:{plain.port}", **ports))
-            nginx = subprocess.Popen([args.nginx, "-c", str(dir / "nginx.conf"), "-p", str(dir)])
-            wait_for_port(ports["tls"])
-            workers = children(nginx.pid)
-            servers = {("baton", False): Server(f"{plain.host}:{plain.port}", None, [plain.pid_of("router")]),
-                       ("baton", True): Server(f"{tls.host}:{tls.port}", context, [tls.pid_of("router")]),
-                       ("nginx", False): Server(f"127.0.0.1:{ports['plain']}", None, workers),
-                       ("nginx", True): Server(f"127.0.0.1:{ports['tls']}", context, workers)}
-            kinds = {"handshake": lambda s, n: handshakes(s, args.handshakes), "chunk": lambda s, n: chunks(s, args.streams, args.tokens, n)}
-            out = {"cores": os.cpu_count(), "rounds": args.rounds, "limit": LIMIT}
-            for kind, measure in kinds.items():
-                for s in servers.values():
-                    measure(s, 0)  # warms up
-                rounds = []
-                for n in range(1, args.rounds + 1):
-                    order = random.Random(n).sample(list(servers), len(servers))
-                    rounds.append({key: measure(servers[key], n) for key in order})
-                row = out[kind] = figures(rounds)
-                print(f"{kind:10} " + "  ".join(f"{who} {row[who]['microseconds']:7.2f} us, {row[who]['microseconds_a_record']:7.2f} a record of "
-                                                f"{row[who]['a_record']:.2f}" for who in ("baton", "nginx")) +
-                      "".join(f"  {name} {row[name]:.2f} ({row[name + '_from']:.2f} … {row[name + '_to']:.2f})" for name in ("ratio", "ratio_a_record")) +
-                      f", at most {LIMIT}", flush=True)
-            out["load"] = os.getloadavg()[0]
+        with contextlib.ExitStack() as stack:
+            if args.instructions:
+                servers = under_valgrind(stack, args, dir, cert, context)
+            else:
+                servers = by_the_clock(stack, args, dir, cert, context)
+            out = measure(args, servers)
     finally:
-        if nginx is not None:
-            nginx.terminate()
-            nginx.wait()
         shutil.rmtree(dir, ignore_errors=True)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(out, indent=1) + "\n")
