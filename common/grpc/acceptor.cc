@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,8 +36,9 @@ constexpr int kMostMetadataBytes = 16 << 10;
 constexpr const char* kVainTries = "vain-tries-per-address";
 constexpr double kTryOfACall = 0.05;
 constexpr uint64_t kBytesOfATry = 8 << 10;
-/// Between two looks at how much has come; longer where there are many to look at.
-constexpr int kLookPauseMs = 20, kLooksInAMs = 100;
+/// Between two looks at how much has come where something has, and of how many connections in one; and between two
+/// looks at all.
+constexpr int kLookPauseMs = 20, kMostLooks = 256, kLookAtAllMs = 500;
 
 /// 0: it is closed.
 uint64_t InodeOf(int fd) {
@@ -80,8 +82,9 @@ GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::
       to_(std::move(to)),
       listener_(listener),
       stop_(eventfd(0, EFD_CLOEXEC)),
+      heard_(epoll_create1(EPOLL_CLOEXEC)),
       shares_(options_.limits) {
-  BATON_CHECK(stop_ >= 0, "no eventfd: ", ErrnoText(errno));
+  BATON_CHECK(stop_ >= 0 && heard_ >= 0, "no eventfd: ", ErrnoText(errno));
   Endpoint bound;
   socklen_t bytes = static_cast<socklen_t>(bound.capacity());
   BATON_CHECK(getsockname(listener_, bound.data(), &bytes) == 0, "getsockname: ", ErrnoText(errno));
@@ -92,6 +95,7 @@ GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::
 GrpcAcceptor::~GrpcAcceptor() {
   Stop();
   close(stop_);
+  close(heard_);
 }
 
 void GrpcAcceptor::Start() {
@@ -108,10 +112,11 @@ void GrpcAcceptor::Stop() {
 
 void GrpcAcceptor::Run() {
   for (;;) {
-    pollfd wait[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}};
-    poll(wait, 2, PauseMs());
+    const std::optional<int> pause_ms = PauseMs();
+    pollfd wait[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}, {pause_ms == 0 ? heard_ : -1, POLLIN, 0}};
+    poll(wait, std::size(wait), pause_ms == 0 ? kLookAtAllMs : pause_ms.value_or(-1));
     if (wait[1].revents != 0) return;
-    CountBytes();
+    if (pause_ms == 0) CountBytes();
     if (wait[0].revents == 0) continue;
     Endpoint peer;
     socklen_t bytes = static_cast<socklen_t>(peer.capacity());
@@ -138,6 +143,7 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
       if (Limited(from) && options_.vain_tries > 0) {
         vain_.Count(from);
         in_vain_[number_] = end;
+        Hear(fd, number_);
       }
       if (options_.greeted_stay) not_greeted_[number_] = end;
     }
@@ -153,6 +159,13 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
   connection.listener_fd = listener_;
   connection.fd = fd;
   to_->HandleNewConnection(&connection);
+}
+
+/// Until gRPC closes it, `heard_` tells when something has come: a connection that says nothing costs next to nothing.
+/// EPOLLOUT, because gRPC may have read it by then; where the peer reads nothing for long there is the look at all.
+void GrpcAcceptor::Hear(int fd, uint64_t number) {
+  epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = number}};
+  epoll_ctl(heard_, EPOLL_CTL_ADD, fd, &event);
 }
 
 /// Before its end: who sees that finds it counted.
@@ -276,10 +289,27 @@ bool GrpcAcceptor::HasNoneLeft(Connections::iterator one) {
   return !std::exchange(one->second.ended, true);
 }
 
-/// How long the thread may wait for the next connection.
-int GrpcAcceptor::PauseMs() {
+/// How long the next look at what has come must wait; none: nobody's bytes count.
+std::optional<int> GrpcAcceptor::PauseMs() {
   std::lock_guard lock(mutex_);
-  return in_vain_.empty() ? -1 : kLookPauseMs + static_cast<int>(in_vain_.size()) / kLooksInAMs;
+  if (in_vain_.empty()) return std::nullopt;
+  const auto since = std::chrono::ceil<std::chrono::milliseconds>(clock_.Now() - looked_).count();
+  return since >= kLookPauseMs ? 0 : kLookPauseMs - static_cast<int>(since);
+}
+
+/// On which something has come since the last look, by number, or which are due.
+std::vector<uint64_t> GrpcAcceptor::ToLookAt() {
+  std::vector<uint64_t> out;
+  looked_ = clock_.Now();
+  if (looked_ - looked_at_all_ >= std::chrono::milliseconds(kLookAtAllMs)) {
+    looked_at_all_ = looked_;
+    for (const auto& [number, end] : in_vain_) out.push_back(number);
+    return out;
+  }
+  epoll_event heard[kMostLooks];
+  const int count = epoll_wait(heard_, heard, kMostLooks, 0);
+  for (int i = 0; i < count; ++i) out.push_back(heard[i].data.u64);
+  return out;
 }
 
 /// Counts what has come on connections that are not useful yet, and ends those whose addresses have no tries left.
@@ -287,11 +317,10 @@ void GrpcAcceptor::CountBytes() {
   std::vector<Endpoint> ends;
   {
     std::lock_guard lock(mutex_);
-    const TimePoint now = clock_.Now();
-    if (now - looked_ < std::chrono::milliseconds(kLookPauseMs)) return;
-    looked_ = now;
-    for (auto next = in_vain_.begin(); next != in_vain_.end();) {
-      const auto one = taken_.find((next++)->second);
+    for (const uint64_t number : ToLookAt()) {
+      const auto at = in_vain_.find(number);
+      if (at == in_vain_.end()) continue;
+      const auto one = taken_.find(at->second);
       if (GoesOn(one) && HasNoneLeft(one)) ends.push_back(one->first);
     }
   }

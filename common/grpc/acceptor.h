@@ -11,9 +11,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
@@ -82,10 +84,12 @@ class GrpcAcceptor {
   GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
   void Run();
   void Take(int fd, const Endpoint& peer);
+  void Hear(int fd, uint64_t number);
   void Refuse(const boost::asio::ip::address& from, const char* why);
   bool Limited(const boost::asio::ip::address& from) const;
-  int PauseMs();
+  std::optional<int> PauseMs();
   void CountBytes();
+  std::vector<uint64_t> ToLookAt();
   // With mutex_ held:
   const char* Enter(const boost::asio::ip::address& from);
   void Sweep();
@@ -100,14 +104,15 @@ class GrpcAcceptor {
   const Options options_;
   const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_;
   const SteadyClock clock_;
-  int listener_;    ///< -1: closed
-  const int stop_;  ///< can be read once Stop was called
+  int listener_;     ///< -1: closed
+  const int stop_;   ///< can be read once Stop was called
+  const int heard_;  ///< an epoll: on which connections, by number, something has come since it was asked
   uint16_t port_ = 0;
   std::thread thread_;
   // The thread's:
   Strangers strangers_{options_.new_per_second, clock_};
   ConnectionShares shares_;
-  TimePoint swept_{}, looked_{};
+  TimePoint swept_{}, looked_{}, looked_at_all_{};
   uint64_t number_ = 0;
   mutable std::mutex mutex_;  // guards what follows
   LimitedLines lines_{clock_};
