@@ -24,7 +24,6 @@
 #include "common/str_cat.h"
 #include "common/tls/certs.h"
 #include "common/tls/identity.h"
-#include "common/tls/kernel_tls.h"
 #include "common/tls/peer_tls.h"
 #include "common/whole_file.h"
 #include "kvtransfer/transports/transports.h"
@@ -63,8 +62,7 @@ trust::PeerTrust InTls() {
     setenv(kVariable, dir, 1);  // NOLINT(concurrency-mt-unsafe): one thread
   }
   const std::string dir = getenv(kVariable);
-  const auto peer = tls::PeerTls::Open({dir + "/peer.crt", dir + "/peer.key", dir + "/ca.crt"}, "baton-worker",
-                                       tls::ChooseKernelTls(/*wanted=*/true).kernel);
+  const auto peer = tls::PeerTls::Open({dir + "/peer.crt", dir + "/peer.key", dir + "/ca.crt"}, "baton-worker");
   BATON_CHECK(peer.ok(), peer.status().ToString());
   return {.tls = *peer};
 }

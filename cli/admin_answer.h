@@ -16,7 +16,7 @@ namespace baton::cli {
 inline absl::StatusOr<nlohmann::json> AdminAnswer(const std::string& url,
                                                   const absl::StatusOr<HttpResponse>& response) {
   if (!response.ok()) return response.status();
-  const nlohmann::json body = ShallowJson(response->body);
+  nlohmann::json body = ShallowJson(response->body);
   if (response->status == 200 && body.is_object()) return body;
   const nlohmann::json& error = FieldOf(body, "error");
   std::string what = error.is_object() ? ShownTextOf(error, "message") : StrCat("HTTP ", response->status);

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<GrpcAcceptor>> GrpcAcceptor::Listen(
     Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   const int fd = BoundSocket(options.where, SOCK_NONBLOCK);
   if (fd < 0 || listen(fd, SOMAXCONN) != 0) {
-    const absl::Status why = CannotListen(options.where, options.flags);
+    absl::Status why = CannotListen(options.where, options.flags);
     if (fd >= 0) close(fd);
     return why;
   }

@@ -68,12 +68,12 @@ inline std::shared_ptr<const Identity> MustLoad(const TlsFiles& files) {
 inline std::shared_ptr<const PeerTls> TestPeerTls(std::shared_ptr<KernelTls> kernel = nullptr) {
   constexpr const char* kVariable = "BATON_TEST_CERTS";
   static std::unique_ptr<CertDir> made;
-  if (getenv(kVariable) == nullptr) {
+  if (getenv(kVariable) == nullptr) {  // NOLINT(concurrency-mt-unsafe): one thread
     made = std::make_unique<CertDir>();
     made->Make(TestAuthority("test authority"), "peer", {"baton-worker"});
-    setenv(kVariable, made->path("").c_str(), 1);
+    setenv(kVariable, made->path("").c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
   }
-  const std::string dir = getenv(kVariable);
+  const std::string dir = getenv(kVariable);  // NOLINT(concurrency-mt-unsafe): one thread
   auto live = LiveIdentity::Open({dir + "peer.crt", dir + "peer.key", dir + "ca.crt"});
   EXPECT_TRUE(live.ok()) << live.status();
   return std::make_shared<const PeerTls>(*std::move(live), "baton-worker", std::move(kernel));
