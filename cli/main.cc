@@ -1,4 +1,5 @@
 // `baton`: one binary; each process of a cluster is one command of it.
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
@@ -39,6 +41,15 @@ void GiveThreadsStacks() {
       pthread_attr_setstacksize(&attributes, kBytes) == 0)
     pthread_setattr_default_np(&attributes);
   pthread_attr_destroy(&attributes);
+}
+
+/// Standard input, output and error are open; else a file or a connection would take the place of the one that is not,
+/// and get what is printed. To the three that are opened here nothing can be written, from them nothing be read.
+void HoldStandardStreams() {
+  for (const auto& [fd, how] :
+       {std::pair{STDIN_FILENO, O_WRONLY}, {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_RDONLY}}) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) open("/dev/null", how);
+  }
 }
 
 /// The names of a command's options, without dashes, or of their variables.
@@ -206,6 +217,7 @@ int RunTool(const Runner& run) {
 
 int main(int argc, char** argv) {
   using namespace baton::cli;  // NOLINT: the commands, here only
+  HoldStandardStreams();
   GiveThreadsStacks();
   BlockSignals();
   FollowParent();
@@ -267,6 +279,8 @@ int main(int argc, char** argv) {
       app.exit(e);  // prints the help that was asked for
       return kExitOk;
     });
+  } catch (const std::exception& e) {  // of a value that CLI11 itself reads: --no-flag=99999999999999999999
+    return FailUsage(absl::InvalidArgumentError(baton::StrCat("a value cannot be read: ", e.what())));
   }
   if (!ParentPid()) WarnOfUnknownVariables(app);
   return runner();

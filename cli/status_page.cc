@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_format.h"
+#include "common/lost_log_lines.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"
 
@@ -40,6 +41,8 @@ std::string MetricsText(const MachineStatus& m, const ProcessUse& use) {
       1);
   metric("baton_machine_ready", "gauge", "1: its ranks have loaded and requests can reach them", labels, m.ready);
   metric("baton_machine_ranks", "gauge", "Ranks of the worker that run on this machine", labels, m.num_ranks);
+  metric("baton_log_lines_lost_total", "counter", "Lines of the log that could not be written", labels,
+         static_cast<double>(use.log_lines_lost));
   metric("process_cpu_seconds_total", "counter", "CPU time of the process", "", use.cpu_seconds);
   metric("process_resident_memory_bytes", "gauge", "Memory of the process that is in RAM", "",
          static_cast<double>(use.resident_bytes));
@@ -59,6 +62,7 @@ ProcessUse UseOfThisProcess() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;  // the second number
   use.resident_bytes = pages * sysconf(_SC_PAGESIZE);
+  use.log_lines_lost = LostLogLines();
   return use;
 }
 

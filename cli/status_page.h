@@ -23,6 +23,7 @@ struct ProcessUse {
   double cpu_seconds = 0;
   double start_time_seconds = 0;  ///< since the epoch
   int64_t resident_bytes = 0;
+  int64_t log_lines_lost = 0;
 };
 /// Of this one.
 ProcessUse UseOfThisProcess();

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <iterator>
+#include <memory>
 
 #include "common/foreign_text.h"
 #include "common/log_fields.h"
+#include "common/log_sink.h"
 #include "common/utf8.h"
 
 namespace baton {
@@ -47,6 +49,15 @@ std::string MessageJson(std::string_view text) {
   return JsonText(text.size() > kMostLine ? Printable(text, kMostLine) : std::string(text));
 }
 
+std::string Payload(std::string_view text) {
+  return is_json ? fmt::format("\"{}\"", MessageJson(text)) : Printable(text, kMostLine);
+}
+
+[[maybe_unused]] const bool installed = [] {
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::make_shared<LogSink>(&Payload)));
+  return true;
+}();
+
 }  // namespace
 
 void SetLogLevel(std::string_view name) { spdlog::set_level(spdlog::level::from_str(std::string(name))); }
@@ -76,8 +87,8 @@ void LogLine(LogLevel level, fmt::string_view format, fmt::format_args args) {
 
 void LogWithFields(LogLevel level, std::string_view text, std::initializer_list<LogField> fields) {
   if (!spdlog::should_log(Of(level))) return;
-  if (!is_json) return spdlog::log(Of(level), "{}", Printable(text, kMostLine));
-  std::string line = fmt::format("\"{}\"", MessageJson(text));
+  std::string line = Payload(text);
+  if (!is_json) return spdlog::log(Of(level), "{}", line);
   for (const LogField& field : fields) {
     fmt::format_to(std::back_inserter(line), ",\"{}\":", field.name);
     if (const auto* words = std::get_if<std::string>(&field.value)) {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "common/lost_log_lines.h"
 #include "router/metrics/metric_families.h"
 
 namespace baton::router {
@@ -71,6 +72,8 @@ void RouterMetrics::Families::RenderProcess() {
   set("process_open_fds", "Open files", OpenFiles());
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
+  Grow("baton_log_lines_lost_total", "Lines of the log that could not be written", {}, "",
+       static_cast<double>(LostLogLines()));
   set("process_max_fds", "At most so many open files", static_cast<double>(limit.rlim_cur));
 }
 

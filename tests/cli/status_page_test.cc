@@ -10,7 +10,8 @@ namespace {
 using testing::HasSubstr;
 
 router::HttpResponse Get(const std::string& path, const MachineStatus& machine, const std::string& method = "GET") {
-  return AnswerOf({.method = method, .path = path}, machine, {.cpu_seconds = 1.5, .resident_bytes = 4096});
+  return AnswerOf({.method = method, .path = path}, machine,
+                  {.cpu_seconds = 1.5, .resident_bytes = 4096, .log_lines_lost = 3});
 }
 
 MachineStatus Second() {
@@ -36,6 +37,7 @@ TEST(StatusPage, MetricsAreOfThisMachineAndItsProcess) {
   const std::string text = Get("/metrics", Second()).body;
   EXPECT_THAT(text, HasSubstr("\nbaton_machine_ready{worker=\"decode-0\",machine=\"1\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("\nbaton_machine_ranks{worker=\"decode-0\",machine=\"1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("\nbaton_log_lines_lost_total{worker=\"decode-0\",machine=\"1\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("\nprocess_cpu_seconds_total 1.5\n"));
   EXPECT_THAT(text, HasSubstr("\nprocess_resident_memory_bytes 4096\n"));
   EXPECT_GT(UseOfThisProcess().resident_bytes, 1 << 20);

@@ -51,8 +51,12 @@ def texts(data):
 class Cluster:
     """`baton serve` with a model. Use as a context manager; leaving it stops the cluster and checks the clean end."""
 
-    def __init__(self, model=TINY, args=(), dummy=True, env=None, ca=None):
-        """`ca`: the authorities of a router that speaks TLS, PEM."""
+    output = preexec = None
+
+    def __init__(self, model=TINY, args=(), dummy=True, env=None, ca=None, output=None, preexec=None):
+        """`ca`: the authorities of a router that speaks TLS, PEM. `output`: where standard output goes, in place of the log.
+        `preexec`: called in the process."""
+        self.output, self.preexec = output, preexec
         self.tls = ssl.create_default_context(cafile=ca) if ca else None
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-test-"))
         self.log = self.dir / "log"
@@ -68,7 +72,7 @@ class Cluster:
 
     def __enter__(self):
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env)
+            self.process = subprocess.Popen(self.command, stdout=self.output or log, stderr=log, env=self.env, preexec_fn=self.preexec)
         deadline = time.monotonic() + START_SECONDS
         try:
             while not self.ready.exists():

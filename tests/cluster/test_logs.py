@@ -51,6 +51,32 @@ class Logs(unittest.TestCase):
             self.assertEqual((line["finish_reason"], line["level"]), ("error", "warning"))
             self.assertTrue(line["cause"], line)
 
+    def test_a_full_disk_takes_lines_and_no_requests(self):
+        with open("/dev/full", "w") as full, Cluster(args=["--both", 1], output=full) as c:
+            lost = lambda: c.metric("baton_log_lines_lost_total")
+            before = lost()
+            self.assertGreater(before, 0)
+            self.assertEqual([c.post("/v1/completions", body(n)).status for n in range(5)], [200] * 5)
+            c.wait_until(lambda: lost() >= before + 5, "a line of each request is lost")
+            said = [line for line in c.log.read_text().splitlines() if "cannot write the log" in line]
+            self.assertEqual(set(said), {"baton: cannot write the log to standard output: No space left on device; lines are lost until it can be written"})
+            self.assertLessEqual(len(said), 3, "once each: router, worker, and who started them")
+
+    def test_a_reader_of_the_log_who_left_takes_no_requests(self):
+        reads, writes = os.pipe()
+        with open(writes, "w") as pipe, Cluster(args=["--both", 1], output=pipe) as c:
+            os.close(reads)
+            self.assertEqual([c.post("/v1/completions", body(n)).status for n in range(3)], [200] * 3)
+            c.wait_until(lambda: c.metric("baton_log_lines_lost_total") >= 3, "a line of each request is lost")
+            self.assertIn("cannot write the log to standard output: Broken pipe", c.log.read_text())
+
+    def test_a_log_that_is_closed_is_no_other_file(self):
+        closed = lambda: os.close(1)
+        with Cluster(args=["--both", 1], preexec=closed) as c:
+            for pid in [c.process.pid, *c.children()]:
+                self.assertEqual(os.readlink(f"/proc/{pid}/fd/1"), "/dev/null")
+            self.assertEqual(c.post("/v1/completions", body(0)).status, 200)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,9 +1,15 @@
 // What a log line looks like; the process's standard output is where it goes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/log_fields.h"
+#include "common/lost_log_lines.h"
 
 namespace baton {
 namespace {
@@ -84,6 +90,88 @@ TEST(Log, ALineHasALength) {
     EXPECT_NE(line.find("(1048576 bytes)"), std::string::npos) << format;
   }
   SetLogFormat("text");
+}
+
+/// Standard output is another file while it lives.
+class OutputTo {
+ public:
+  explicit OutputTo(const std::string& path) {
+    std::fflush(stdout);
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    EXPECT_GE(dup2(file, STDOUT_FILENO), 0) << path;
+    close(file);
+  }
+  ~OutputTo() {
+    dup2(before_, STDOUT_FILENO);
+    close(before_);
+  }
+  OutputTo(const OutputTo&) = delete;
+  OutputTo& operator=(const OutputTo&) = delete;
+
+ private:
+  const int before_ = dup(STDOUT_FILENO);
+};
+
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Log, LinesThatFindNoRoomAreCountedSaidOnceAndMissedInTheNextOne) {
+  for (const char* format : {"text", "json"}) {
+    SetLogFormat(format);
+    SetLogName("router");
+    const int64_t before = LostLogLines();
+    testing::internal::CaptureStderr();
+    {
+      const OutputTo full("/dev/full");
+      for (int i = 0; i < 5; ++i) LogInfo("nobody reads this {}", i);
+    }
+    EXPECT_EQ(LostLogLines() - before, 5);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "baton: cannot write the log to standard output: No space left on device; lines are lost until it can be "
+              "written\n");
+    const std::string lines = LineOf("there is room");
+    const size_t first = lines.find('\n') + 1;
+    EXPECT_NE(lines.substr(0, first).find("5 lines of the log are missing here: No space left on device"),
+              std::string::npos)
+        << lines;
+    EXPECT_NE(lines.substr(first).find("there is room"), std::string::npos) << lines;
+    EXPECT_EQ(lines.find('\n', first), lines.size() - 1) << lines;
+    if (std::string(format) == "json") {
+      EXPECT_EQ(nlohmann::json::parse(lines.substr(0, first))["level"], "warning");
+    }
+    EXPECT_EQ(LineOf("and more").find("missing"), std::string::npos);
+  }
+  SetLogFormat("text");
+}
+
+TEST(Log, ALineThatFoundRoomForAPartOfItIsEndedBeforeTheNextOne) {
+  SetLogFormat("text");
+  SetLogName("router");
+  const std::string path = testing::TempDir() + "torn.log";
+  unlink(path.c_str());
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  {
+    const OutputTo file(path);
+    LogInfo("{}", std::string(100, 'a'));
+    rlimit less = limit;
+    less.rlim_cur = 200;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &less), 0);
+    for (int i = 0; i < 3; ++i) LogInfo("{}", std::string(100, 'b'));
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    LogInfo("{}", std::string(100, 'c'));
+  }
+  const std::vector<std::string> lines = LinesOf(path);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_TRUE(lines[0].ends_with("a"));
+  EXPECT_TRUE(lines[1].ends_with("b")) << "as much of it as found room";
+  EXPECT_NE(lines[2].find("3 lines of the log are missing here: File too large"), std::string::npos) << lines[2];
+  EXPECT_TRUE(lines[3].ends_with(std::string(100, 'c'))) << lines[3];
 }
 
 }  // namespace

@@ -165,6 +165,7 @@ TEST(RouterMetrics, TheProcessIsThereByPrometheusNames) {
   EXPECT_GT(value("process_virtual_memory_bytes "), value("process_resident_memory_bytes "));
   EXPECT_GT(value("process_open_fds "), 2);
   EXPECT_GE(value("process_max_fds "), value("process_open_fds "));
+  EXPECT_EQ(value("baton_log_lines_lost_total "), 0);
   EXPECT_LT(value("process_cpu_seconds_total "), 600);
   const double now = Seconds(std::chrono::system_clock::now().time_since_epoch());
   EXPECT_NEAR(value("process_start_time_seconds "), now, 600);
