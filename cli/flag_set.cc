@@ -72,6 +72,13 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) 
           StrCat(dashed, ",!--no-", flag.name, own > 0 ? StrCat(",!--", after_prefix) : ""),
           [this, &flag, &app](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}, SourceOf(app, flag)); },
           flag.help);
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+      // Before CLI11 reads it, which takes 8x for true and ends the process over a word that it does not know.
+      option->transform([this, &flag, &app](const std::string& word) -> std::string {
+        bool truth = false;
+        if (const absl::Status status = ParseField(word, truth); !status.ok()) Set(flag, {word}, SourceOf(app, flag));
+        return truth ? "true" : "false";
+      });
     } else {
       option = app.add_option_function<std::vector<std::string>>(
           dashed,

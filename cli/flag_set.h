@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/config_fields.h"
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -108,7 +110,12 @@ std::string EnvironmentName(std::string_view flag_name);
 template <class T>
 absl::Status ParseField(const std::string& text, T& out) {
   if constexpr (std::is_same_v<T, bool>) {
-    if (!absl::SimpleAtob(text, &out)) return absl::InvalidArgumentError(StrCat("\"", text, "\" is not true or false"));
+    const std::string word = absl::AsciiStrToLower(text);  // on and off, as YAML has them
+    if (word == "on" || word == "off") {
+      out = word == "on";
+    } else if (!absl::SimpleAtob(word, &out)) {
+      return absl::InvalidArgumentError(StrCat(Quoted(text), " is not true or false"));
+    }
   } else if constexpr (std::is_integral_v<T>) {
     absl::StatusOr<int64_t> value = ParseQuantity(text);
     if (!value.ok()) return value.status();

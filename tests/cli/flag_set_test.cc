@@ -12,6 +12,7 @@
 #include "cli/router_ports.h"
 #include "cli/serve_config.h"
 #include "common/nearest_name.h"
+#include "common/str_cat.h"
 
 namespace baton::cli {
 namespace {
@@ -184,6 +185,35 @@ TEST(FlagSet, ABadValueNamesFlagAndValue) {
               testing::AllOf(testing::HasSubstr("--max-num-seqs"), testing::HasSubstr("many")));
   Parsed too_big({"--max-num-seqs", "5000000000"});
   EXPECT_FALSE(too_big.set.status().ok());
+}
+
+TEST(FlagSet, WhatIsNeitherTrueNorFalseNamesWhereItStands) {
+  for (const char* word : {"maybe", "8x", "", "99999999999999999999", "2", "-1", " true"}) {
+    Parsed line({StrCat("--enable-prefix-caching=", word)});
+    if (*word != '\0') {
+      EXPECT_EQ(line.set.status().message(), StrCat("--enable-prefix-caching: \"", word, "\" is not true or false"));
+    }
+    setenv("BATON_ENABLE_PREFIX_CACHING", word, 1);
+    Parsed variable({});
+    unsetenv("BATON_ENABLE_PREFIX_CACHING");
+    EXPECT_EQ(variable.set.status().message(), *word == '\0'
+                                                   ? ""
+                                                   : StrCat("--enable-prefix-caching (BATON_ENABLE_PREFIX_CACHING): \"",
+                                                            word, "\" is not true or false"));
+  }
+  for (const char* word : {"off", "OFF", "no", "False", "0", "n"}) {
+    EXPECT_FALSE(Parsed({StrCat("--enable-prefix-caching=", word)}).config.enable_prefix_caching) << word;
+    EXPECT_FALSE(
+        Parsed({"--config", TempYaml(StrCat("enable-prefix-caching: ", word, "\n"))}).config.enable_prefix_caching)
+        << word;
+    EXPECT_TRUE(Parsed({StrCat("--no-enable-prefix-caching=", word)}).config.enable_prefix_caching) << word;
+  }
+}
+
+TEST(FlagSet, TheLastOfAFlagCountsAlsoWhereItIsNegated) {
+  EXPECT_TRUE(Parsed({"--no-enable-prefix-caching", "--enable-prefix-caching"}).config.enable_prefix_caching);
+  EXPECT_FALSE(Parsed({"--enable-prefix-caching", "--enable-prefix-caching", "--no-enable-prefix-caching"})
+                   .config.enable_prefix_caching);
 }
 
 TEST(FlagSet, AnUnknownKeyOfTheFileIsNamed) {
