@@ -22,6 +22,8 @@ std::string Quote(std::string_view text) {
 std::string Bash(const std::vector<CompletedCommand>& commands) {
   std::string out =
       "# bash completion of baton; made by `baton completion bash`\n_baton() {\n"
+      "  if [[ ${COMP_WORDS[1]} == config && ${COMP_WORDS[2]} == explain ]] && ((COMP_CWORD > 3)); then\n"
+      "    local COMP_WORDS=(baton \"${COMP_WORDS[@]:3}\") COMP_CWORD=$((COMP_CWORD - 2))\n  fi\n"
       "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} words=\n"
       "  if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
       "  COMPREPLY=()\n  if ((COMP_CWORD == 1)); then words=";
@@ -57,7 +59,9 @@ std::string Zsh(const std::vector<CompletedCommand>& commands) {
   for (const CompletedCommand& c : commands)
     absl::StrAppend(&out, "    ", Quote(StrCat(c.name, ":", plain(c.help))), "\n");
   absl::StrAppend(&out,
-                  "  )\n  if ((CURRENT == 2)); then _describe command commands; return; fi\n  case $words[2] in\n");
+                  "  )\n  if [[ $words[2] == config && $words[3] == explain ]] && ((CURRENT > 4)); then shift 2 words; "
+                  "((CURRENT -= 2)); fi\n  if ((CURRENT == 2)); then _describe command commands; return; fi\n  case "
+                  "$words[2] in\n");
   for (const CompletedCommand& c : commands) {
     absl::StrAppend(&out, "    ", c.name, ") shift words; ((CURRENT--)); _arguments");
     for (const CompletedFlag& flag : c.flags) {
@@ -71,7 +75,10 @@ std::string Zsh(const std::vector<CompletedCommand>& commands) {
                     c.words.empty() ? "'*:file:_files'" : Quote(StrCat("*:what:(", absl::StrJoin(c.words, " "), ")")),
                     " ;;\n");
   }
-  return out + "  esac\n}\n_baton \"$@\"\n";
+  // A file of $fpath is the function itself; one that is sourced says for whom it is.
+  return out +
+         "  esac\n}\nif [[ $funcstack[1] == _baton ]]; then _baton \"$@\"; elif (($+functions[compdef])); then compdef "
+         "_baton baton; fi\n";
 }
 
 std::string Fish(const std::vector<CompletedCommand>& commands) {

@@ -45,12 +45,15 @@ TEST(Completion, BashOffersCommandsFlagsAndValues) {
   EXPECT_EQ(Offered("baton serve --model x", 4), "\n") << "a file";
   EXPECT_EQ(Offered("baton help s", 3), "serve\n");
   EXPECT_EQ(Offered("baton other x", 3), "\n");
+  EXPECT_EQ(Offered("baton config explain serve --d", 5), "--dtype\n");
+  EXPECT_EQ(Offered("baton config explain serve --dtype a", 6), "auto\n");
 }
 
 TEST(Completion, ZshAndFishHaveTheSameFlags) {
   const std::string zsh = CompletionScript("zsh", kCommands).value(),
                     fish = CompletionScript("fish", kCommands).value();
   EXPECT_THAT(zsh, HasSubstr("#compdef baton"));
+  EXPECT_THAT(zsh, HasSubstr("then compdef _baton baton; fi\n")) << "also where it is sourced";
   EXPECT_THAT(zsh, HasSubstr("'--dtype=[what (a)  b]:value:(auto float32)'"));
   EXPECT_THAT(zsh, HasSubstr("'serve:it’s all'"));
   EXPECT_THAT(fish,
