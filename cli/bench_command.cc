@@ -285,9 +285,19 @@ absl::Status CheckFolders(const Bench& bench) {
   return absl::OkStatus();
 }
 
+// Prompts are drawn again for each load, and what comes through a pipe comes once.
+absl::Status CheckReadOnce(const Bench& bench) {
+  const size_t loads = bench.points.size() * static_cast<size_t>(bench.options.num_runs);
+  std::error_code none;
+  if (loads < 2 || !std::filesystem::is_fifo(bench.options.dataset_path, none)) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("--dataset-path ", bench.options.dataset_path,
+                                           ": a pipe is read once, and there are ", loads, " loads: give a file"));
+}
+
 absl::Status Run(const Bench& bench) {
   const BenchOptions& o = bench.options;
   BATON_RETURN_IF_ERROR(CheckFolders(bench));
+  BATON_RETURN_IF_ERROR(CheckReadOnce(bench));
   std::vector<Measured> all;
   Unwritten unwritten;
   const absl::Status measured = o.merge.empty() ? MeasureAll(bench, all, unwritten) : MergeAll(bench, all, unwritten);
