@@ -27,8 +27,8 @@ namespace baton::router {
 class GrammarCheck {
  public:
   /// Begins to make a compiler, beside whatever comes next; `tokenizer` must outlive this. `least_work`: no grammar
-  /// takes too long that has had less of a core.
-  explicit GrammarCheck(const Tokenizer& tokenizer, Duration least_work = std::chrono::milliseconds(50));
+  /// takes too long that has had less of a core: the longest that are good take some 260 ms.
+  explicit GrammarCheck(const Tokenizer& tokenizer, Duration least_work = std::chrono::milliseconds(300));
 
   /// A 400 that names `field` and the place in the grammar, or says that it has not compiled by `until`, or, where the
   /// machine has no time for it, that and kBusyWait later; a 429 where too many others compile until then, or where
