@@ -19,8 +19,6 @@
 namespace baton::cli {
 namespace {
 
-constexpr Duration kCauseWithin = std::chrono::milliseconds(500);
-
 worker::CarrierFactory CarrierOf(const std::string& role) {
   if (role == "both") return {};
   return [](const worker::CarrierContext& context) {

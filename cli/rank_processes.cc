@@ -20,7 +20,6 @@ namespace baton::cli {
 namespace {
 
 constexpr Duration kEndWithin = std::chrono::seconds(5);
-constexpr Duration kChildsCauseWithin = std::chrono::milliseconds(500);
 constexpr char kLoopback[] = "127.0.0.1";
 
 class RankProcesses final : public worker::RankHost {
@@ -75,17 +74,21 @@ class RankProcesses final : public worker::RankHost {
   }
 
   absl::Status Health() override {
-    BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/pulse_.has_value()));
-    if (pulse_) BATON_RETURN_IF_ERROR(pulse_->loss());
+    BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/true));
+    if (pulse_) {
+      BATON_RETURN_IF_ERROR(pulse_->loss());
+    } else {
+      BATON_RETURN_IF_ERROR(OfItsCause(children_.Health(/*causes_only=*/false)));
+    }
     if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(mesh_->Lost()));
     return watch_.Health();
   }
 
  private:
-  // The kernel closes the sockets of a process before it tells how it ended.
+  // Of one machine: the others' sockets close, and they end, before the kernel tells how the first one ended.
   absl::Status OfItsCause(const absl::Status& loss) {
     if (loss.ok() || pulse_) return loss;
-    const absl::Status cause = children_.AwaitCause(kChildsCauseWithin);
+    const absl::Status cause = children_.AwaitCause(kCauseWithin);
     return cause.ok() ? loss : cause;
   }
 

@@ -19,5 +19,7 @@ absl::StatusOr<std::unique_ptr<worker::RankHost>> StartRankProcesses(const worke
 
 /// How long ranks of several machines wait for each other at the start: machines are not up at once.
 inline constexpr Duration kMeetWithin = std::chrono::minutes(10);
+/// How long one that sees a loss waits to be told its cause.
+inline constexpr Duration kCauseWithin = std::chrono::milliseconds(500);
 
 }  // namespace baton::cli

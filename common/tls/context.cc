@@ -277,9 +277,8 @@ std::string Session::TakePlain() { return std::exchange(plain_, ""); }
 bool Session::established() const { return SSL_is_init_finished(ssl_.get()) == 1; }
 
 std::optional<WriteKey> Session::GiveWriteKey() {
-  const std::string secret = std::exchange(secret_, "");
   if (!established() || SSL_version(ssl_.get()) != TLS1_3_VERSION || keys_taken_ > 0) return std::nullopt;
-  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), secret);
+  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), std::exchange(secret_, ""));
   if (key) key->records = records_;
   return key;
 }

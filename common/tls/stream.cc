@@ -113,7 +113,10 @@ absl::Status Stream::Flush() {
       wire_.clear();
       session_->TakeWire(wire_);
       sent_ = 0;
-      if (wire_.empty()) return HandOver(), absl::OkStatus();
+      if (wire_.empty()) {
+        HandOver();
+        return absl::OkStatus();
+      }
     }
     const iovec rest{wire_.data() + sent_, wire_.size() - sent_};
     BATON_ASSIGN_OR_RETURN(const size_t sent, WritePlain({&rest, 1}));

@@ -50,6 +50,10 @@ std::string Expand(const EVP_MD* hash, const std::string& secret, const std::str
 
 }  // namespace
 
+WriteKey::~WriteKey() {
+  for (std::string* part : {&secret, &key, &iv}) OPENSSL_cleanse(part->data(), part->size());
+}
+
 std::optional<WriteKey> WriteKey::Of(const SSL_CIPHER* cipher, std::string secret) {
   const size_t bytes = cipher == nullptr ? 0 : KeyBytes(cipher);
   const EVP_MD* const hash = bytes == 0 ? nullptr : SSL_CIPHER_get_handshake_digest(cipher);

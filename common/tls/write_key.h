@@ -17,6 +17,7 @@ struct WriteKey {
   std::string iv;                      ///< 12 bytes
   uint64_t records = 0;                ///< written under it so far: the number of the next one
 
+  ~WriteKey();  ///< leaves none of it in memory
   /// Null: TLS 1.3 has no such cipher, or another one than those.
   static std::optional<WriteKey> Of(const SSL_CIPHER* cipher, std::string secret);
   /// What both ends take after a KeyUpdate.
