@@ -2,12 +2,15 @@
 """What TLS costs the router: CPU time of a handshake and of a chunk of a stream, beside what it costs nginx, which passes the same
 streams on, in the same run and with the same certificate.
 
-  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--instructions] [--json FILE]
+  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--starts 3]
+                    [--instructions] [--json FILE]
 
 NGINX: Debian's `nginx-light` or `nginx`, installed or unpacked (`dpkg-deb -x`). A surcharge is CPU time of the server's processes with
 TLS minus without it, for the same requests; the clients' share of the machine does not count. Rounds are short and many, each takes all
 four in an order of its own, and a figure is the median over the rounds of the difference within one, so that what a machine does
-meanwhile is in both; the interval beside the ratio has it in four of five drawings of the rounds (bootstrap). `--instructions` counts
+meanwhile is in both; the interval beside the ratio has it in four of five drawings of the rounds (bootstrap). Two processes of the same
+binary differ by some microseconds a chunk for as long as they live: so all servers are started anew `--starts` times, and the rounds are
+shared out. `--instructions` counts
 what the servers' processes execute instead (valgrind's callgrind; the kernel's part is not in it), which what else runs does not
 change: few rounds do. A server that falls behind puts several chunks into one record, which is cheaper by the chunk: on a busy
 machine nginx, which is behind the router, does so more often. So the clients count records, and a chunk's surcharge is given by the record
@@ -15,6 +18,7 @@ that carries it, too: that is what both do once."""
 import argparse
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -328,18 +332,23 @@ def wait_for_worker(port, context):
             time.sleep(0.2)
 
 
-def measure(args, servers):
+def measure(args, start):
+    """`start(stack)`: the four servers, which end with the stack."""
     kinds = {"handshake": lambda s, n: handshakes(s, args.handshakes), "chunk": lambda s, n: chunks(s, args.streams, args.tokens, n)}
     unit, short = ("instructions", "") if args.instructions else ("microseconds", " us")
-    out = {"cores": os.cpu_count(), "rounds": args.rounds, "limit": LIMIT}
-    for kind, run_of in kinds.items():
-        for s in servers.values():
-            run_of(s, 0)  # warms up
-        rounds = []
-        for n in range(1, args.rounds + 1):
-            order = random.Random(n).sample(list(servers), len(servers))
-            rounds.append({key: run_of(servers[key], n) for key in order})
-        row = out[kind] = figures(rounds, unit)
+    out = {"cores": os.cpu_count(), "rounds": args.rounds, "starts": args.starts, "limit": LIMIT}
+    rounds = {kind: [] for kind in kinds}
+    for n in range(args.starts):
+        with contextlib.ExitStack() as stack:
+            servers = start(stack)
+            for kind, run_of in kinds.items():
+                for s in servers.values():
+                    run_of(s, 0)  # warms up
+                for i in range(n, args.rounds, args.starts):
+                    order = random.Random(i + 1).sample(list(servers), len(servers))
+                    rounds[kind].append({key: run_of(servers[key], i + 1) for key in order})
+    for kind in kinds:
+        row = out[kind] = figures(rounds[kind], unit)
         each = [f"{who} {row[who][unit]:7.2f}{short}, {row[who][unit + '_a_record']:7.2f} a record of {row[who]['a_record']:.2f}"
                 for who in ("baton", "nginx")]
         ratio = [f"{name} {row[name]:.2f} ({row[name + '_from']:.2f} … {row[name + '_to']:.2f})" for name in ("ratio", "ratio_a_record")]
@@ -355,6 +364,7 @@ def main():
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--starts", type=int, default=3, help="how often the servers are started anew")
     parser.add_argument("--instructions", action="store_true", help="count instructions instead of CPU time")
     parser.add_argument("--json")
     args = parser.parse_args()
@@ -365,12 +375,15 @@ def main():
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     cert = ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
     try:
-        with contextlib.ExitStack() as stack:
-            if args.instructions:
-                servers = under_valgrind(stack, args, dir, cert, context)
-            else:
-                servers = by_the_clock(stack, args, dir, cert, context)
-            out = measure(args, servers)
+        start = under_valgrind if args.instructions else by_the_clock
+        starts = itertools.count()
+
+        def start_in_a_folder(stack):
+            folder = dir / str(next(starts))
+            folder.mkdir()
+            (folder / "certs").symlink_to(certs)
+            return start(stack, args, folder, cert, context)
+        out = measure(args, start_in_a_folder)
     finally:
         shutil.rmtree(dir, ignore_errors=True)
     if args.json:

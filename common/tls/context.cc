@@ -186,7 +186,7 @@ absl::Status Session::Fail(Refusal refusal, std::string message) {
 // The handshake as far as it goes, then what was held back, then what has come.
 absl::Status Session::Go() {
   ERR_clear_error();
-  if (!SSL_is_init_finished(ssl_.get())) {
+  if (!established_) {
     const int done = SSL_do_handshake(ssl_.get());
     const int why = SSL_get_error(ssl_.get(), done);
     if (done != 1 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
@@ -197,6 +197,7 @@ absl::Status Session::Go() {
                   StrCat("the TLS handshake failed: ", WhyBroken()));
     }
     if (done != 1) return absl::OkStatus();
+    established_ = true;
   }
   if (!unsent_.empty()) {
     const std::string now = std::exchange(unsent_, "");
@@ -255,6 +256,15 @@ absl::Status Session::Write(std::string_view plain) {
   return absl::OkStatus();
 }
 
+void Session::KeepBuffers(bool keep) {
+  if (keep) {
+    SSL_clear_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
+  } else {
+    SSL_set_mode(ssl_.get(), SSL_MODE_RELEASE_BUFFERS);
+    SSL_free_buffers(ssl_.get());  // refuses while they hold something; then they are freed once they do not
+  }
+}
+
 void Session::Close() {
   if (!established() || refusal_) return;
   ERR_clear_error();
@@ -274,7 +284,6 @@ void Session::TakeWire(std::string& to) {
 }
 
 std::string Session::TakePlain() { return std::exchange(plain_, ""); }
-bool Session::established() const { return SSL_is_init_finished(ssl_.get()) == 1; }
 
 std::optional<WriteKey> Session::GiveWriteKey() {
   if (!established() || SSL_version(ssl_.get()) != TLS1_3_VERSION || keys_taken_ > 0) return std::nullopt;

@@ -79,6 +79,9 @@ class Session {
   absl::Status Feed(std::string_view wire);
   /// Bytes for the peer. Before the handshake is done they wait.
   absl::Status Write(std::string_view plain);
+  /// Whether buffers of OpenSSL (some 33 KiB once both directions are used) stay between calls, which saves a writer of
+  /// many small records two calls of the allocator for each. False, as at the start: they are freed at once.
+  void KeepBuffers(bool keep);
   /// Tells the peer that nothing follows.
   void Close();
 
@@ -86,7 +89,7 @@ class Session {
   /// As TakeWire, behind what `to` has. Who gives the same empty string again and again costs no allocation.
   void TakeWire(std::string& to);
   std::string TakePlain();  ///< what the peer wrote
-  bool established() const;
+  bool established() const { return established_; }
   int keys_taken() const { return keys_taken_; }     ///< by this end, after the first
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that nothing follows
   std::string alpn() const;                          ///< the protocol agreed on; empty: none
@@ -110,7 +113,7 @@ class Session {
   std::string peer_fault_;  ///< what CheckPeer said
   std::string secret_;      ///< of what this end writes, where GiveWriteKey may want it
   std::optional<Refusal> refusal_;
-  bool begun_ = false, peer_closed_ = false;
+  bool begun_ = false, established_ = false, peer_closed_ = false;
   const uint64_t bytes_of_a_key_;
   uint64_t under_key_ = 0;  ///< written
   uint64_t records_ = 0;    ///< written, of data

@@ -98,6 +98,10 @@ size_t ClientStream::WriteTlsNow(std::string_view text, Error& error) {
   return done;
 }
 
+void ClientStream::KeepBuffers(bool keep) {
+  if (tls_) tls_->session->KeepBuffers(keep);
+}
+
 void ClientStream::SayEnd() {
   if (!tls_ || tls_->wire_at < tls_->wire.size()) return;
   tls_->session->Close();

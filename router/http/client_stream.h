@@ -61,6 +61,9 @@ class ClientStream {
   /// The socket took `bytes` of Wire: how many of the text are on their way whole.
   size_t Sent(size_t bytes) { return tls_ ? SentTls(bytes) : bytes; }
 
+  /// While an answer is written in many pieces (tls::Session::KeepBuffers).
+  void KeepBuffers(bool keep);
+
   /// Tells a client of a TLS session that nothing follows, if the socket takes that at once.
   void SayEnd();
 

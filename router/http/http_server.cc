@@ -240,7 +240,10 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
   while (more && !stopping) {
     if (!co_await TakeRequest(c, home)) break;
     if (!c.exchange->ended() && !c.body_unread) WatchForClose(c, c.exchange);
+    const bool in_pieces = !c.exchange->ended();
+    if (in_pieces) c.stream.KeepBuffers(true);
     const bool whole = co_await WriteAnswer(c.stream, *c.exchange);
+    if (in_pieces) c.stream.KeepBuffers(false);
     if (!whole) c.exchange->ClientGone();
     c.exchange->Release();
     error_code ignored;
