@@ -1,4 +1,4 @@
-"""A DNS server for tests, on a free UDP port of loopback: answers what it is told to, or nothing at all."""
+"""A DNS server for tests, on a free UDP port of loopback unless it is told another place: answers what it is told to, or nothing at all."""
 import socket
 import struct
 import threading
@@ -15,11 +15,12 @@ class DnsServer:
     """`records`: (name, type) -> list of data: an address, or (port, target) of SRV. A name that has no records at all does
     not exist. Use as a context manager."""
 
-    def __init__(self):
+    def __init__(self, host="127.0.0.1", port=0):
         self.records, self.silent, self.asked = {}, False, 0
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.socket.getsockname()[1]
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((host, port))
+        self.address = f"[{host}]:" if ":" in host else f"{host}:"
+        self.address += str(self.socket.getsockname()[1])
         self.thread = threading.Thread(target=self.serve)
 
     def __enter__(self):
@@ -27,9 +28,7 @@ class DnsServer:
         return self
 
     def __exit__(self, kind, value, trace):
-        done = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        done.sendto(b"end", ("127.0.0.1", self.socket.getsockname()[1]))
-        done.close()
+        self.socket.sendto(b"end", self.socket.getsockname()[:2])  # from its own network, whose thread this may not be in
         self.thread.join()
         self.socket.close()
 
