@@ -294,11 +294,13 @@ absl::Status RouterServer::Parts::Start() {
   }
   if (config.admin_port >= 0) {
     admin_app = std::make_unique<AdminApp>(*service, keys, *app, events);
+    HttpServer::Options for_operators = HttpOptionsOf(config.admin_port, "--admin-port", "admin", admin_tls.get());
+    for_operators.takes_body = [this](const HttpRequest& head) { return admin_app->TakesBody(head); };
     BATON_ASSIGN_OR_RETURN(
-        admin, HttpServer::Start(HttpOptionsOf(config.admin_port, "--admin-port", "admin", admin_tls.get()), io,
-                                 [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-                                   admin_app->Handle(std::move(exchange), std::move(request));
-                                 }));
+        admin,
+        HttpServer::Start(for_operators, io, [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+          admin_app->Handle(std::move(exchange), std::move(request));
+        }));
   }
   return absl::OkStatus();
 }

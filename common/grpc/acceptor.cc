@@ -1,6 +1,7 @@
 #include "common/grpc/acceptor.h"
 
 #include <fcntl.h>
+#include <grpc/compression.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/check.h"
 #include "common/errno_text.h"
+#include "common/grpc/error_lines.h"
 #include "common/log.h"
 #include "common/net/received_bytes.h"
 #include "common/str_cat.h"
@@ -36,6 +38,7 @@ constexpr int kMostMetadataBytes = 16 << 10;
 constexpr const char* kVainTries = "vain-tries-per-address";
 constexpr double kTryOfACall = 0.05;
 constexpr uint64_t kBytesOfATry = 8 << 10;
+constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
 /// Between two looks at how much has come where something has, and of how many connections in one; and between two
 /// looks at all.
 constexpr int kLookPauseMs = 20, kMostLooks = 256, kLookAtAllMs = 500;
@@ -63,6 +66,7 @@ absl::Status CannotListen(const SocketAddress& where, const std::string& flags) 
 
 absl::StatusOr<std::unique_ptr<GrpcAcceptor>> GrpcAcceptor::Listen(
     Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  TakeGrpcErrors();
   const int fd = BoundSocket(options.where, SOCK_NONBLOCK);
   if (fd < 0 || listen(fd, SOMAXCONN) != 0) {
     absl::Status why = CannotListen(options.where, options.flags);
@@ -139,9 +143,9 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
     if (full == nullptr) {
       const Endpoint end = Plain(peer);
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
-      taken_[end] = {fd, InodeOf(fd), ++number_};
-      if (Limited(from) && options_.vain_tries > 0) {
-        vain_.Count(from);
+      taken_[end] = {fd, InodeOf(fd), clock_.Now(), ++number_};
+      if (options_.vain_tries > 0) {
+        if (Limited(from)) vain_.Count(from);
         in_vain_[number_] = end;
         Hear(fd, number_);
       }
@@ -259,7 +263,8 @@ void GrpcAcceptor::Useful(std::string_view peer) {
 void GrpcAcceptor::SetUseful(Connections::iterator one) {
   if (std::exchange(one->second.useful, true)) return;
   in_vain_.erase(one->second.number);
-  vain_.TakeBack(CountedAs(one->first.address()), one->second.tries);
+  const boost::asio::ip::address from = CountedAs(one->first.address());
+  if (Limited(from)) vain_.TakeBack(from, one->second.tries);
 }
 
 bool GrpcAcceptor::MayAsk(std::string_view peer) const {
@@ -321,7 +326,8 @@ void GrpcAcceptor::CountBytes() {
       const auto at = in_vain_.find(number);
       if (at == in_vain_.end()) continue;
       const auto one = taken_.find(at->second);
-      if (GoesOn(one) && HasNoneLeft(one)) ends.push_back(one->first);
+      const bool limited = Limited(CountedAs(one->first.address()));
+      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.push_back(one->first);
     }
   }
   for (const Endpoint& end : ends) {
@@ -333,15 +339,28 @@ void GrpcAcceptor::CountBytes() {
 
 /// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
 bool GrpcAcceptor::GoesOn(Connections::iterator one) {
-  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);  // as End
-  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
-  const uint64_t bytes = open ? ReceivedBytes(held) : 0;
-  if (held >= 0) close(held);
+  const uint64_t bytes = BytesOf(one);
   const uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
   if (bytes <= counted) return false;
   one->second.bytes = bytes;
   Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
   return true;
+}
+
+/// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
+bool GrpcAcceptor::Floods(Connections::iterator one) {
+  const double seconds = Seconds(clock_.Now() - one->second.since);
+  if (static_cast<double>(BytesOf(one)) <= kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond) return false;
+  return !std::exchange(one->second.ended, true);
+}
+
+/// That have come; 0: it has ended.
+uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
+  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);  // as End
+  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
+  const uint64_t bytes = open ? ReceivedBytes(held) : 0;
+  if (held >= 0) close(held);
+  return bytes;
 }
 
 void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
@@ -379,6 +398,10 @@ void BoundConnections(grpc::ServerBuilder& builder, const IdleTimes& times) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ms(times.begin));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, ms(times.without_call));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+  // gRPC bounds what a message is, not what it unpacks to, a thousand times that.
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE})
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
 }  // namespace baton::net

@@ -38,7 +38,8 @@ class GrpcAcceptor {
     int32_t new_per_second = 0;  ///< connections of one address; 0: no limit. Clients on this machine as in `limits`.
     /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful; so are each 8 KiB more that
     /// come on it, whatever they are, twenty calls on it, and twenty calls that are given up before their answers.
-    /// Whoever has none left gets no new connection, and one on which he goes on is ended.
+    /// Whoever has none left gets no new connection, and one on which he goes on is ended. Clients on this machine are
+    /// not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more each second.
     int32_t vain_tries = 0;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
@@ -72,7 +73,8 @@ class GrpcAcceptor {
   using Endpoint = boost::asio::ip::tcp::endpoint;
   struct Taken {
     int fd = -1;
-    uint64_t inode = 0;   ///< of the socket
+    uint64_t inode = 0;  ///< of the socket
+    TimePoint since{};
     uint64_t number = 0;  ///< in the order of coming
     bool greeted = false, useful = false;
     bool may_ask = false;  ///< its bytes are not counted
@@ -96,8 +98,10 @@ class GrpcAcceptor {
   bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
   void SetUseful(Connections::iterator one);
   bool GoesOn(Connections::iterator one);
+  bool Floods(Connections::iterator one);
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
+  uint64_t BytesOf(Connections::iterator one) const;
   bool End(Connections::iterator one);
   void Forget(Connections::iterator one);
 
@@ -126,7 +130,7 @@ class GrpcAcceptor {
 /// The end that gRPC names so: "ipv4:10.0.0.7:4000", "ipv6:%5Bfd00::1%5D:4000". Port 0: none.
 boost::asio::ip::tcp::endpoint PeerOf(std::string_view grpc_name);
 
-/// And the headers of one call have 16 KiB.
+/// And the headers of one call have 16 KiB, and nobody compresses.
 void BoundConnections(grpc::ServerBuilder& builder, const IdleTimes& times);
 
 }  // namespace baton::net

@@ -100,6 +100,12 @@ void KeepSecret(const SSL* ssl, const char* line) {
   session->secret_ = absl::HexStringToBytes(AbslView(said.substr(said.rfind(' ') + 1)));
 }
 
+// Called by OpenSSL whenever its handshake moves or an alert goes.
+void CountTurn(const SSL* ssl, int /*where*/, int /*value*/) {
+  auto* session = static_cast<Session*>(SSL_get_app_data(ssl));
+  if (session != nullptr && session->reads_) ++session->turns_;
+}
+
 Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
     : identity_(std::move(identity)), peer_(peer), context_(SSL_CTX_new(TLS_method())) {
   BATON_CHECK(context_ != nullptr);
@@ -109,6 +115,7 @@ Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
       get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
   SSL_CTX_set_num_tickets(get(), 0);
   SSL_CTX_set_session_cache_mode(get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_info_callback(get(), CountTurn);
   SSL_CTX_set_mode(get(),
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
@@ -205,9 +212,15 @@ absl::Status Session::Go() {
   }
   char piece[16 << 10];
   for (;;) {
+    reads_ = true;
     const int bytes = SSL_read(ssl_.get(), piece, sizeof piece);
+    reads_ = false;
+    if (turns_ > kMostTurns + read_ / kBytesOfATurn)
+      return Fail(Refusal::kHandshake, StrCat("the peer changes its keys, or handshakes, without end: ", turns_,
+                                              " turns with ", read_, " bytes of text"));
     if (bytes > 0) {
       plain_.append(piece, static_cast<size_t>(bytes));
+      read_ += static_cast<uint64_t>(bytes);
       continue;
     }
     const int why = SSL_get_error(ssl_.get(), bytes);

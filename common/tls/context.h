@@ -69,6 +69,9 @@ class Session {
  public:
   /// Bytes under one key of TLS 1.3, after which the writer takes another: below what AES-GCM is trusted with.
   static constexpr uint64_t kBytesOfAKey = uint64_t{32} << 30;
+  /// Turns that the peer may give the handshake's machine once it is done (new keys above all, each of which costs more
+  /// than it says): so many, and one more for each kBytesOfATurn of text. More end the session.
+  static constexpr uint64_t kMostTurns = 256, kBytesOfATurn = 4 << 10;
 
   explicit Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key = kBytesOfAKey);
   Session(const Session&) = delete;
@@ -102,6 +105,7 @@ class Session {
  private:
   friend int CheckChain(X509_STORE_CTX* chain, void* context);
   friend void KeepSecret(const SSL* ssl, const char* line);
+  friend void CountTurn(const SSL* ssl, int where, int value);
   absl::Status Go();
   absl::Status Fail(Refusal refusal, std::string message);
 
@@ -114,9 +118,12 @@ class Session {
   std::string secret_;      ///< of what this end writes, where GiveWriteKey may want it
   std::optional<Refusal> refusal_;
   bool begun_ = false, established_ = false, peer_closed_ = false;
+  bool reads_ = false;  ///< text, and whatever the peer has sent beside it
   const uint64_t bytes_of_a_key_;
   uint64_t under_key_ = 0;  ///< written
   uint64_t records_ = 0;    ///< written, of data
+  uint64_t turns_ = 0;      ///< of the handshake's machine, while we read
+  uint64_t read_ = 0;       ///< bytes of text
   int keys_taken_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/errno_text.h"
+#include "common/grpc/error_lines.h"
 #include "common/log.h"
 #include "common/status.h"
 
@@ -89,7 +90,7 @@ void TakeGrpcLog(gpr_log_func_args* line) {
     return;
   }
   if (text.starts_with("Handshaking failed")) return NoteBroken(text, std::exchange(broken, ""));
-  if (line->severity == GPR_LOG_SEVERITY_ERROR) LogError("gRPC: {}", text);
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) net::LogGrpcError(text);
 }
 
 }  // namespace
@@ -163,7 +164,7 @@ absl::StatusOr<std::unique_ptr<GrpcTls>> GrpcTls::Make(LiveIdentity& live, Refus
 GrpcTls::GrpcTls(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {
   std::lock_guard lock(log_mutex);
   log_to = &shared_->refusals;
-  gpr_set_log_function(TakeGrpcLog);
+  net::SetGrpcLog(TakeGrpcLog);
   gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);  // that a handshake came to nothing it says there
 }
 

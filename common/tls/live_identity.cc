@@ -66,12 +66,21 @@ void LiveIdentity::WarnOfExpiry(const Identity& identity) {
              identity.text(), left > 0 ? "expires in" : "has been expired for", (left > 0 ? left : -left) / kDay);
 }
 
+absl::StatusOr<std::shared_ptr<const Identity>> LiveIdentity::LoadAgain() const {
+  for (const std::string& path : files_.paths()) {  // a pipe might keep who reads it for ever
+    struct stat s{};
+    if (stat(path.c_str(), &s) == 0 && !S_ISREG(s.st_mode))
+      return absl::FailedPreconditionError(StrCat(path, " is no file"));
+  }
+  return Identity::Load(files_, now_s_());
+}
+
 void LiveIdentity::Poll() {
   const std::string stamp = Stamp();
   const bool still = stamp == std::exchange(seen_, stamp);
   if (stamp == read_ || !still) return WarnOfExpiry(*now());
   read_ = stamp;
-  auto loaded = Identity::Load(files_, now_s_());
+  const auto loaded = LoadAgain();
   if (!loaded.ok()) {
     LogError("TLS: the changed files cannot be used: {}; what was read before stays: {}",
              View(loaded.status().message()), now()->text());

@@ -42,6 +42,7 @@ class LiveIdentity {
  private:
   LiveIdentity(TlsFiles files, std::function<int64_t()> now_s) : files_(std::move(files)), now_s_(std::move(now_s)) {}
   std::string Stamp() const;  ///< changes with the files
+  absl::StatusOr<std::shared_ptr<const Identity>> LoadAgain() const;
   void WarnOfExpiry(const Identity& identity);
 
   const TlsFiles files_;

@@ -221,10 +221,15 @@ void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
   events_.OnLost(number, why);
 }
 
-/// True: somebody has connected. Where no descriptor is left the listener would be readable for ever: it rests.
+/// True: somebody has connected. Who comes without end leaves others their turn. Where no descriptor is left the
+/// listener would be readable for ever: it rests.
 bool TcpTransport::Accept() {
   bool accepted = false;
-  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
+  int failed = 0;
+  for (size_t turn = 0; turn < kMaxUngreeted; ++turn) {
+    const int socket = tcp::Accept(listener_);
+    failed = socket < 0 ? errno : 0;
+    if (socket < 0) break;
     accepted = true;
     const auto from = CountedFrom(HostOf(socket));
     absl::Status stays = MayCome(from);
@@ -255,8 +260,8 @@ bool TcpTransport::Accept() {
     peers_[number].in_vain = from;
     if (from) vain_.Count(*from);
   }
-  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-    LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText());
+  if (failed == EMFILE || failed == ENFILE || failed == ENOBUFS || failed == ENOMEM) {
+    LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText(failed));
     epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
     rests_until_ = std::chrono::steady_clock::now() + kListenerRest;
   }

@@ -2,9 +2,11 @@
 
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <ucm/api/ucm.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <mutex>
 
 #include "common/errno_text.h"
 #include "common/status.h"
@@ -22,6 +24,18 @@ absl::Status Set(ucp_config_t* config, const char* name, const std::string& valu
   return ToStatus(ucp_config_modify(config, name, value.c_str()), StrCat(name, "=", value));
 }
 
+/// UCX would patch mmap and its like for the whole process, to see when memory that it has registered goes, and keep
+/// what is unmapped beside mimalloc. Our memory is registered once and stays. Its environment is read before main, so
+/// it is told here, before the first context.
+void LeaveMmapAlone() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    ucm_global_config_t options = ucm_global_opts;
+    options.enable_events = 0;  // and nothing else: 1.13 recurses without end where its other switches are off
+    ucm_set_global_opts(&options);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const UcxOptions& options) {
@@ -32,6 +46,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const UcxOptions& options
 }
 
 absl::Status Worker::Open(const UcxOptions& options) {
+  LeaveMmapAlone();
   ucp_config_t* config = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &config), "configuration"));
   absl::Status set = Set(config, "TLS", options.transports);

@@ -137,11 +137,12 @@ std::optional<std::string> LeftOutMessage(const ChatTemplate& chat_template, con
     tried += tried.empty() ? "[" : ",";
     const bool says =
         one.content.find_first_not_of(kBlanks) != std::string::npos;  // else there is nothing to leave out
-    if (IsUsual(one.role) || IsTheSystem(one, knows_developers) || !says) {
+    const bool usual = IsUsual(one.role) || IsTheSystem(one, knows_developers) || !says;
+    nlohmann::json members = usual ? nlohmann::json() : nlohmann::json::parse(one.json, nullptr, false);
+    if (!members.is_object()) {  // a number beyond a double is none that it reads
       tried += one.json;
       continue;
     }
-    nlohmann::json members = nlohmann::json::parse(one.json);
     members["content"] = StrCat(kTryBefore, i, kTryBehind);
     tried += members.dump();
     marked.push_back(i);

@@ -76,6 +76,7 @@ class KubernetesSource final : public EndpointSource {
       if (absl::IsOutOfRange(status)) {  // 410: nothing is wrong, but a server that says it each time is not hurried
         list_again_ = true;
       } else if (!status.ok()) {
+        list_again_ |= absl::IsInvalidArgument(status);  // an event that nobody reads would come again from there
         log_.Failed(status, known_.size());
       }
       thread_.Pause(pause);

@@ -34,6 +34,8 @@ constexpr Route kOwn[] = {{"/", "GET", Act::kConsole},
 constexpr std::string_view kShared[] = {"/health",  "/live", "/ready",     "/metrics",
                                         "/version", "/load", "/v1/models", "/v1/chat/completions"};
 
+bool IsShared(std::string_view path) { return std::ranges::find(kShared, path) != std::end(kShared); }
+
 void WriteWorker(const LinkView& v, JsonWriter& w) {
   w.BeginObject()
       .Field("index", v.id.index)
@@ -82,8 +84,15 @@ std::function<void(absl::StatusOr<LinkView>)> AnswerWith(const std::shared_ptr<H
 
 }  // namespace
 
+bool AdminApp::TakesBody(const HttpRequest& head) const {
+  if (IsShared(head.path)) return app_.TakesBody(head);
+  const auto found = std::ranges::find(kOwn, head.path, &Route::path);
+  return found != std::end(kOwn) && head.method == "POST" && found->method == "POST" && !app_.guard().Refuses(head) &&
+         keys_.Allows(head.Header("Authorization"));
+}
+
 void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-  if (std::find(std::begin(kShared), std::end(kShared), request.path) != std::end(kShared)) {
+  if (IsShared(request.path)) {
     return app_.Handle(std::move(exchange), std::move(request), true);
   }
   auto fail = [&](const ApiError& error) { exchange->Respond(ErrorResponse(error, {})); };

@@ -16,6 +16,8 @@ class AdminApp {
       : service_(service), keys_(keys), app_(app), events_(events) {}
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
+  /// As OpenAiApp's.
+  bool TakesBody(const HttpRequest& head) const;
 
  private:
   void Workers(HttpExchange& exchange);

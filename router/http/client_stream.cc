@@ -42,6 +42,8 @@ size_t ClientStream::ReadTlsNow(asio::mutable_buffer into, Error& error) {
   }
 }
 
+// What the session has to say to what it reads (a new key of its own) stays there until the next text is written:
+// `wire` may be on its way to the socket just now.
 size_t ClientStream::Decrypted(size_t bytes, asio::mutable_buffer into, Error& error) {
   Tls& t = *tls_;
   const std::string_view wire(static_cast<const char*>(into.data()), bytes);
@@ -50,7 +52,6 @@ size_t ClientStream::Decrypted(size_t bytes, asio::mutable_buffer into, Error& e
     broken = !t.session->Feed(wire.substr(at, kPieceBytes)).ok();
     t.read.append(t.session->TakePlain());
   }
-  t.session->TakeWire(t.wire);
   const size_t n = std::min(t.read.size() - t.read_at, into.size());
   std::memcpy(into.data(), t.read.data() + t.read_at, n);
   t.read_at += n;

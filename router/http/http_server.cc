@@ -20,6 +20,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <map>
 #include <mutex>
@@ -27,6 +28,8 @@
 #include <set>
 #include <variant>
 
+#include "common/foreign_text.h"
+#include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/socket_address.h"
 #include "common/str_cat.h"
@@ -46,6 +49,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
+constexpr size_t kMostReason = 300;
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
@@ -194,7 +198,14 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
                                                read->keep_alive, read->http11, read->head);
   c.body_unread = read->body_unread;
   c.asked = true;
-  handler(c.exchange, std::move(read->request));
+  try {
+    handler(c.exchange, std::move(read->request));
+  } catch (const std::exception& why) {  // of a library of ours; the connection must not keep its place
+    LogError("{}: a request ends its connection: {}", options.port_flag, Printable(why.what(), kMostReason));
+    c.exchange->ClientGone();
+    c.exchange->Release();
+    co_return false;
+  }
   co_return true;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <unordered_map>
 
@@ -178,7 +179,7 @@ bool NamesDiffer(Element e) {
 }
 
 /// How a great number is written.
-enum class Great { kAsItWas, kHeld, kAsStandIn };
+enum class Great { kAsItWas, kHeld, kInADouble, kAsStandIn };
 
 void AppendText(Element e, Great great, std::string& out) {
   simdjson::dom::array list;
@@ -201,8 +202,10 @@ void AppendText(Element e, Great great, std::string& out) {
     }
     out += '}';
   } else if (const std::string* spelling = GreatNumber(e); spelling != nullptr && great != Great::kAsStandIn) {
-    const bool is_whole = spelling->find_first_of(".eE") == spelling->npos;
-    if (great == Great::kAsItWas || is_whole) {
+    double value = 0;
+    bool stays = spelling->find_first_of(".eE") == spelling->npos;  // a whole number
+    if (great == Great::kInADouble) stays = stays && absl::SimpleAtod(*spelling, &value) && std::isfinite(value);
+    if (great == Great::kAsItWas || stays) {
       out += *spelling;
     } else {
       const double most = std::numeric_limits<double>::max();
@@ -285,6 +288,8 @@ std::string NumberText(Element e) {
 std::string TextOf(Element e) { return TextWith(e, Great::kAsItWas); }
 
 std::string HeldText(Element e) { return TextWith(e, Great::kHeld); }
+
+std::string TextOfDoubles(Element e) { return TextWith(e, Great::kInADouble); }
 
 Document::Document() : parser(spare_parser ? std::move(spare_parser) : std::make_unique<simdjson::dom::parser>()) {
   ++spellings.documents;

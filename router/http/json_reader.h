@@ -37,6 +37,8 @@ std::string NumberText(Element e);
 std::string TextOf(Element e);
 /// The same for readers of doubles: what is beyond them is the greatest one.
 std::string HeldText(Element e);
+/// The same, and of whole numbers, too.
+std::string TextOfDoubles(Element e);
 
 /// A float can be as great.
 inline bool IsFloat(double number) { return std::fabs(number) <= std::numeric_limits<float>::max(); }

@@ -135,7 +135,7 @@ MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, Response
     return json::WrongType("input", "a string or an array of items", input);
   }
   if (messages.empty()) return BadRequest("`input` has no message.", "input");
-  part.input = json::HeldText(input);
+  part.input = json::TextOfDoubles(input);
   if (!part.instructions.empty())
     JsonWriter(part.instructions_message)
         .BeginObject()

@@ -1,6 +1,7 @@
 // Answers of /v1/responses that are kept (response_memory.h): one is given again, with what was asked, or forgotten,
 // and a later request goes on from it.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,13 +12,14 @@
 #include "absl/strings/numbers.h"
 #include "common/foreign_text.h"
 #include "common/str_cat.h"
+#include "router/dialect/exact_json.h"
 #include "router/http/openai_call.h"
 #include "router/json_writer.h"
 
 namespace baton::router {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 std::string NoResponse(std::string_view id, size_t remembered_bytes) {
   return StrCat("this router has no response ", Printable(id, 100),
@@ -86,7 +88,8 @@ Json Listed(Json item, std::string_view response, size_t number) {
 
 /// `input`: a request's, a text or items.
 std::vector<Json> ItemsOf(const std::string& input, std::string_view response) {
-  Json given = Json::parse(input);
+  constexpr int kAnyDepth = std::numeric_limits<int>::max();  // it was read within the limit of a body
+  Json given = ParseExact(input, kAnyDepth).value_or(Json::array());
   if (given.is_string()) given = Json::array({{{"role", "user"}, {"content", given}}});
   std::vector<Json> items;
   for (Json& item : given) items.push_back(Listed(std::move(item), response, items.size()));
@@ -134,7 +137,7 @@ void OpenAiApp::InputItems(const std::shared_ptr<Call>& call) {
   const std::vector<Json> data(first, more ? first + page.limit : items.end());
   Json out = {{"object", "list"}, {"data", data}, {"has_more", more}, {"first_id", nullptr}, {"last_id", nullptr}};
   if (!data.empty()) out.update({{"first_id", data.front().at("id")}, {"last_id", data.back().at("id")}});
-  call->RespondJson(out.dump());
+  call->RespondJson(ExactText(out));
 }
 
 // A response is only known when it is whole, and "background" is refused: none is under way that could be cancelled.

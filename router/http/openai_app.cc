@@ -154,8 +154,8 @@ const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
 
 bool OpenAiApp::TakesBody(const HttpRequest& head) const {
   const Route* route = RouteOf(head);
-  return route != nullptr && head.method == route->method && !guard_.Refuses(head) &&
-         (!route->guarded || keys_.Allows(KeyOf(head)));
+  return route != nullptr && route->guarded && head.method == route->method && !guard_.Refuses(head) &&
+         keys_.Allows(KeyOf(head));  // what needs no key has no use for a body
 }
 
 void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {

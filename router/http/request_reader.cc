@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/buffers_range.hpp>
@@ -56,6 +57,8 @@ struct PaddedBody {
 
 constexpr size_t kLongBytes = 32 << 10;  // from here on the rest of a body is worth a wait of its own
 constexpr size_t kWakeBytes = 256 << 10;
+constexpr size_t kTurnBytes = 1 << 20;  // read of one connection before others have their turn
+constexpr size_t kMostOfABodyByte = 4;  // of a body that comes in chunks, with what frames them
 
 using Parser = http::request_parser<PaddedBody>;
 using Request = http::request<PaddedBody>;
@@ -63,7 +66,7 @@ using Request = http::request<PaddedBody>;
 int StatusOfReadError(error_code error) {
   // The buffer holds what must be whole before it is read: the header, a chunk's own header, the trailers.
   if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
-  if (error == http::error::body_limit) return 413;
+  if (error == http::error::body_limit || error == asio::error::message_size) return 413;
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
 }
 
@@ -72,14 +75,19 @@ HttpRequest HeadOf(const Request& in) {
   HttpRequest out;
   out.method = std::string(in.method_string());
   std::string target(in.target());
+  std::optional<std::string> host;
   if (const size_t scheme = target.find("://"); scheme != std::string::npos && target[0] != '/') {
     const size_t path = target.find_first_of("/?", scheme + 3);  // what a proxy is asked for
+    host = target.substr(scheme + 3, path == std::string::npos ? path : path - scheme - 3);
     target = path == std::string::npos ? "/" : target[path] == '?' ? "/" + target.substr(path) : target.substr(path);
   }
   const size_t question = target.find('?');
   out.path = target.substr(0, question);
   if (question != std::string::npos) out.query = target.substr(question + 1);
-  for (const auto& field : in) out.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  for (const auto& field : in) {
+    const bool replaced = host && field.name() == http::field::host;  // RFC 9112: the target says it
+    out.headers.emplace_back(std::string(field.name_string()), replaced ? *host : std::string(field.value()));
+  }
   return out;
 }
 
@@ -96,6 +104,9 @@ std::optional<HttpRefusal> WrongHead(const Request& in) {
   const auto hosts = std::distance(first, last);
   if (hosts > 1 || (hosts == 0 && in.version() >= 11))
     return HttpRefusal{400, StrCat("Not a valid HTTP request: ", hosts, " Host headers.")};
+  if (in.count(http::field::content_length) > 1 ||
+      in[http::field::content_length].find(',') != beast::string_view::npos)
+    return HttpRefusal{400, "Not a valid HTTP request: several Content-Lengths."};
   const auto encodings = in.count(http::field::transfer_encoding);
   if (encodings == 0) return std::nullopt;
   if (in.version() < 11)
@@ -121,6 +132,12 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
   c.buffer.commit(n);
   c.stream.tcp().expires_never();
   co_return error;
+}
+
+// Whether a header goes on in the next line, which readers of HTTP join each in its own way (RFC 9112: 400).
+bool HasFolded(std::string_view head) {
+  head = head.substr(0, head.find("\r\n\r\n"));
+  return head.find("\r\n ") != head.npos || head.find("\r\n\t") != head.npos;
 }
 
 // Whether the rest of a request whose header is here is to be read.
@@ -170,8 +187,20 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
                                          std::optional<HttpRequest>& head, bool& whole) {
   error_code error;
   bool armed = false, continued = false, asked = false;
+  size_t turn = 0, all = 0;  // bytes
   while (true) {
-    if (c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
+    if (turn >= kTurnBytes) {
+      turn = 0;
+      if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      co_await asio::post(c.stream.tcp().get_executor(), asio::use_awaitable);
+      if (c.deadline.over()) error = asio::error::timed_out;
+    }
+    if (all > options.max_header_bytes + kMostOfABodyByte * options.max_body_bytes) error = asio::error::message_size;
+    if (error) break;
+    const bool heads = !parser.is_header_done();
+    if (heads && HasFolded({static_cast<const char*>(c.buffer.data().data()), c.buffer.size()}))
+      error = http::error::bad_obs_fold;
+    if (!error && c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
     if (error == http::error::need_more) error = {};
     if (!error && parser.is_header_done() && !parser.eager()) {  // until now it stops behind the header
       parser.eager(true);
@@ -208,6 +237,8 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     }
     if (error) break;
     c.buffer.commit(n);
+    turn += n;
+    all += n;
   }
   if (armed) c.deadline.Disarm();
   co_return error;
@@ -223,8 +254,11 @@ std::optional<HttpRefusal> RefusalOf(const ClientConnection& c, error_code error
   switch (status) {
     case 0: return std::nullopt;
     case 413:
-      return HttpRefusal{status,
-                         StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")};
+      return HttpRefusal{status, StrCat(error == asio::error::message_size
+                                            ? StrCat("The body with what frames its chunks is longer than ",
+                                                     kMostOfABodyByte, " times ")
+                                            : "The body is longer than ",
+                                        options.max_body_bytes, " bytes (--max-body-bytes).")};
     case 431:
       return HttpRefusal{status, StrCat("The headers, or those of a chunk, are longer than ", options.max_header_bytes,
                                         " bytes (--max-header-bytes).")};

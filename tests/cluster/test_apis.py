@@ -1,6 +1,7 @@
 """Anthropic's, OpenAI's newer and Ollama's APIs: each is another shape of the same answer. What a chat answers, they answer, whole and
 streamed; calls, results and thoughts go both ways."""
 import json
+import sys
 import unittest
 
 from harness import Cluster
@@ -294,6 +295,8 @@ class Responses(Apis, unittest.TestCase):
             self.assertEqual(self.get(f"{path}?{query}", status=400)["error"]["param"], field)
         for of, key in ((several, "two"), ("resp_none", "one")):
             self.assertIn("64 MiB", self.get(f"/v1/responses/{of}/input_items", key=key, status=404)["error"]["message"])
+        great = self.post("/v1/responses", {"input": [{"role": "user", "content": "Hi", "weight": int("9" * 400)}], "max_output_tokens": 2}).json()["id"]
+        self.assertEqual(self.get(f"/v1/responses/{great}/input_items")["data"][0]["weight"], sys.float_info.max, "no double holds more")
         self.assertEqual(self.get(f"/v1/responses/{several}?stream=true", status=400)["error"]["param"], "stream")
         self.assertEqual(self.get(f"/v1/responses/{several}?stream=false")["id"], several)
         self.assertIn("background", self.post(f"/v1/responses/{several}/cancel", {}, status=400).json()["error"]["message"])

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "common/grpc/acceptor.h"
+#include "common/grpc/error_lines.h"
 #include "common/grpc/watched_calls.h"
 #include "common/str_cat.h"
 
@@ -234,6 +236,31 @@ TEST_F(Port, WhatComesWithoutEndOnConnectionsThatAskNothingCounts) {
   }
   EXPECT_TRUE(WaitFor([&] { return Refused("vain-tries-per-address") > 0; }));
   EXPECT_TRUE(Dial("127.0.0.3").second);
+}
+
+// Clients on this machine are not counted, and may fill no memory either.
+TEST_F(Port, AConnectionOfThisMachineThatAsksNothingHasAMebibyte) {
+  Start({.limits = {.most = 1000}, .vain_tries = 12});
+  const auto [little, served] = Dial();
+  ASSERT_TRUE(served);
+  little->Send(Times(20000, kSettings));
+  const Socket floods(acceptor_->port(), "127.0.0.1");
+  floods.Send(kPreface);
+  const std::string much = Times(200000, kSettings);
+  while (Refused("vain-tries-per-address") == 0) floods.Send(much);
+  EXPECT_TRUE(floods.Ended());
+  EXPECT_TRUE(Dial().second);
+  EXPECT_TRUE(little->Served());
+}
+
+// gRPC writes a line for each, with what they sent.
+TEST(GrpcErrors, StrangersWriteAFewLinesOfALogWithoutControlCharacters) {
+  testing::internal::CaptureStdout();
+  for (int i = 0; i < 1000; ++i) LogGrpcError("Error parsing metadata: value=\x1b[31m\nevil");
+  const std::string lines = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(lines.find('\x1b'), lines.npos);
+  EXPECT_LE(std::count(lines.begin(), lines.end(), '\n'), 10) << "one a second";
+  EXPECT_NE(lines.find("value=\\x1b[31m\\nevil"), lines.npos) << lines;
 }
 
 TEST_F(Port, TheMessageOfOneWhoMayAskIsAsLargeAsItLikes) {

@@ -1,5 +1,6 @@
 // Identities, sessions in memory and what they refuse: each test builds what works and breaks one thing.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -284,6 +285,12 @@ TEST_F(Reload, ABrokenFileLeavesTheOldOneWithOneLine) {
   }
   std::filesystem::remove(files_.cert);
   EXPECT_THAT(PollTwice(), HasSubstr("No such file"));
+  ASSERT_EQ(mkfifo(files_.cert.c_str(), 0600), 0);  // nobody waits for who writes it
+  EXPECT_THAT(PollTwice(), HasSubstr(files_.cert + " is no file"));
+  std::filesystem::remove(files_.cert);
+  std::filesystem::create_directory(files_.cert);
+  EXPECT_THAT(PollTwice(), HasSubstr(files_.cert + " is no file"));
+  std::filesystem::remove(files_.cert);
   EXPECT_EQ(changes_, 0);
   dir_.Make(authority_, "worker", {"baton-worker"}, -1, 60);
   EXPECT_THAT(PollTwice(), HasSubstr("new connections take"));

@@ -112,6 +112,12 @@ TEST(MessageRoles, ManyMessagesAndMembersCostNoSquares) {
   }
 }
 
+// No double holds it, and nobody has to.
+TEST(MessageRoles, AMessageOfAnotherRoleMayHaveNumbersOfAnySize) {
+  const std::string digits(400, '9');
+  EXPECT_EQ(PromptOf(kAny, StrCat(R"([{"role":"critic","content":"a","weight":)", digits, "}]")), "[critic]a");
+}
+
 TEST(MessageRoles, OtherMessagesStayAsTheyAreWritten) {
   const std::string call =
       R"({"role":"assistant","content":"","tool_calls":[{"function":{"arguments":{"b":"]\\\"},","a":[1e5]}}}]})";

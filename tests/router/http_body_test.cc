@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <stdexcept>
+#include <thread>
 
 #include "common/str_cat.h"
 #include "http_client.h"
@@ -23,6 +25,8 @@ class HttpBody : public testing::Test {
     options.host = "127.0.0.1";
     options.error_body = [](int status, const std::string& message) { return StrCat(status, "|", message); };
     auto server = HttpServer::Start(options, pool_, [](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+      if (request.path == "/throws") throw std::runtime_error("nobody caught it");
+      if (request.path == "/host") request.body = std::string(request.Header("Host"));
       exchange->Respond(HttpResponse{200, {}, "text/plain", StrCat(request.path, " ", request.body)});
     });
     ASSERT_TRUE(server.ok()) << server.status();
@@ -45,6 +49,56 @@ TEST_F(HttpBody, ALongBodyIsWholeAndTheNextRequestIsNotOfIt) {
     EXPECT_EQ(c.Receive().body, StrCat("/2 ", body, "x"));
     EXPECT_EQ(c.Receive().body, "/3 ");
   }
+}
+
+// Kilobytes that say nothing before each byte: neither the loop nor the time of the request is theirs.
+TEST_F(HttpBody, ChunksThatAreAllFrameAreNotReadWithoutEnd) {
+  Start({.max_body_bytes = 1 << 20});
+  const std::string head = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string hollow = head, tiny = head;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&hollow, "1;", std::string(8000, 'a'), "\r\nx\r\n");
+  for (int i = 0; i < 300'000; ++i) tiny += "1\r\nx\r\n";
+  HttpConnection c(port_);
+  c.Send(hollow);
+  const HttpReply reply = c.Receive();
+  EXPECT_EQ(reply.status, 413);
+  EXPECT_EQ(reply.body,
+            "413|The body with what frames its chunks is longer than 4 times 1048576 bytes (--max-body-bytes).");
+  HttpConnection small(port_);
+  small.Send(tiny + "0\r\n\r\n");
+  EXPECT_EQ(small.Receive().body.size(), 300'002u) << "two megabytes of frames are no more than three bodies";
+}
+
+TEST_F(HttpBody, WhatReadersFrameOrJoinDifferentlyIsRefused) {
+  Start();
+  for (const char* heads :
+       {"Content-Length: 2\r\nContent-Length: 2", "Content-Length: 2, 2", "Content-Length: 2\r\nContent-Length: 3",
+        "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: chun\r\n\tked", "X-A: b\r\n c\r\nContent-Length: 2",
+        "Content-Length:\r\n 2", "Content-Length: 2\r\nTransfer-Encoding: chunked"}) {
+    HttpConnection c(port_);
+    c.Send(StrCat("POST / HTTP/1.1\r\nHost: t\r\n", heads, "\r\n\r\n{}"));
+    EXPECT_EQ(c.Receive().status, 400) << heads;
+  }
+  const std::string lines = "a\r\n b\r\n\tc";
+  EXPECT_EQ(Ask(port_, "POST", "/", lines).body, "/ " + lines) << "a body's lines may begin with blanks";
+}
+
+TEST_F(HttpBody, AWholeUrlSaysTheHost) {
+  Start();
+  HttpConnection c(port_);
+  c.Send("GET http://there.example:80/host HTTP/1.1\r\nHost: here.example\r\n\r\n");
+  EXPECT_EQ(c.Receive().body, "/host there.example:80");
+}
+
+TEST_F(HttpBody, ARequestThatFailsInsideEndsItsConnectionAndKeepsNoPlace) {
+  Start({.limits = {.most = 2}});
+  for (int i = 0; i < 20; ++i) {
+    HttpConnection c(port_);
+    c.Send(RequestText("GET", "/throws", ""));
+    EXPECT_EQ(c.ReceiveAll(), "");
+    while (server_->connections() > 0) std::this_thread::yield();
+  }
+  EXPECT_EQ(Ask(port_, "GET", "/").status, 200);
 }
 
 TEST_F(HttpBody, ALongBodyMayComeInAnyPieces) {

@@ -6,6 +6,7 @@
 
 #include "common/str_cat.h"
 #include "common/tls/context.h"
+#include "common/tls/openssl.h"
 #include "http_client.h"
 #include "router/http/http_server.h"
 #include "tests/common/tls_fixture.h"
@@ -163,6 +164,88 @@ TEST_F(HttpTlsTest, AStreamReachesAClientThatReadsAndOneThatWaitsFirst) {
     EXPECT_THAT(rest, HasSubstr(StrCat("data: ", kEvents - 1, ".")));
     EXPECT_EQ(rest.find("data: 299."), rest.rfind("data: "));
   }
+}
+
+// A client that takes new keys, and has the server take some, as often as it likes.
+class KeyChanger {
+ public:
+  explicit KeyChanger(int port)
+      : wire_(port, 16 << 10), context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_.get())) {
+    SSL_set_bio(ssl_.get(), in_, out_);
+    SSL_set_connect_state(ssl_.get());
+    while (SSL_do_handshake(ssl_.get()) != 1 && Turn()) continue;
+    Flush();
+  }
+  void Send(std::string_view text) {
+    EXPECT_EQ(SSL_write(ssl_.get(), text.data(), static_cast<int>(text.size())), static_cast<int>(text.size()));
+    Flush();
+  }
+  void ChangeKeys(int times, bool theirs_too) {
+    for (int i = 0; i < times; ++i) {
+      EXPECT_EQ(SSL_key_update(ssl_.get(), theirs_too ? SSL_KEY_UPDATE_REQUESTED : SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+      EXPECT_EQ(SSL_do_handshake(ssl_.get()), 1);
+    }
+    Flush();
+  }
+  // `bytes` of text, or all that come before the end.
+  std::string Text(size_t bytes) {
+    std::string out;
+    char piece[16384];
+    while (out.size() < bytes) {
+      const int got = SSL_read(ssl_.get(), piece, sizeof piece);
+      if (got > 0) out.append(piece, static_cast<size_t>(got));
+      if (got <= 0 && (SSL_get_error(ssl_.get(), got) != SSL_ERROR_WANT_READ || !Turn())) break;
+    }
+    return out;
+  }
+
+ private:
+  void Flush() {
+    char piece[16384];
+    for (int bytes = 0; (bytes = BIO_read(out_, piece, sizeof piece)) > 0;)
+      wire_.Send({piece, static_cast<size_t>(bytes)});
+  }
+  bool Turn() {
+    Flush();
+    const std::string more = wire_.ReceiveSome();
+    BIO_write(in_, more.data(), static_cast<int>(more.size()));
+    return !more.empty();
+  }
+
+  HttpConnection wire_;
+  tls::ContextPtr context_;
+  tls::SessionPtr ssl_;
+  BIO *const in_ = BIO_new(BIO_s_mem()), *const out_ = BIO_new(BIO_s_mem());  // of ssl_
+};
+
+// What the server has to say to that must not touch what is on its way to the socket.
+TEST_F(HttpTlsTest, NewKeysOfAClientThatDoesNotReadYetChangeNoAnswer) {
+  Start();
+  KeyChanger c(server_->port());
+  c.Send(RequestText("GET", "/huge", ""));
+  std::string answer = c.Text(100'000);
+  for (int i = 0; i < 10; ++i) {  // the server waits for the socket all the while
+    c.ChangeKeys(4, /*theirs_too=*/true);
+    answer += c.Text(50'000);
+  }
+  answer += c.Text((8 << 20) + answer.find("hhh") - answer.size());
+  EXPECT_TRUE(answer.ends_with(std::string(8 << 20, 'h'))) << answer.size();
+}
+
+TEST_F(HttpTlsTest, AClientThatChangesItsKeysWithoutEndIsLeft) {
+  Start();
+  for (const bool theirs_too : {false, true}) {
+    KeyChanger c(server_->port());
+    c.Send(RequestText("POST", "/", "x"));
+    EXPECT_THAT(c.Text(20), HasSubstr("HTTP/1.1 200"));
+    c.ChangeKeys(2000, theirs_too);
+    c.Text(1000);
+    c.Send(RequestText("POST", "/", "y"));
+    EXPECT_EQ(c.Text(1), "") << "it is closed";
+  }
+  auto other = Connect();
+  other->Send(RequestText("POST", "/", "x"));
+  EXPECT_EQ(other->Body(), "x");
 }
 
 TEST_F(HttpTlsTest, TheEndIsSaidInTls) {

@@ -122,6 +122,30 @@ TEST_F(RouterTest, EventsAndTheConsoleAreOnTheAdminPortOnlyAndEventsWantTheKey) 
   EXPECT_EQ(Ask(admin, "POST", "/v1/completions", Completion(), {{"Authorization", "Bearer secret"}}).status, 404);
 }
 
+TEST_F(RouterTest, NoPortWaitsForABodyWithoutAKeyOrForOneThatNobodyReads) {
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key = {"secret"};
+  Start({&worker}, config);
+  const int admin = server_->admin_port();
+  const auto head_alone = [](int port, const char* line) {
+    HttpConnection c(port);
+    c.Send(StrCat(line, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n"));
+    const HttpReply reply = c.Receive();
+    EXPECT_EQ(reply.headers.at("connection"), "close") << line;
+    return reply.status;
+  };
+  for (const char* line : {"POST /workers/drain", "POST /workers/resume", "POST /workers/flip", "POST /debug/route",
+                           "GET /workers", "GET /events", "POST /v1/chat/completions", "GET /v1/models"})
+    EXPECT_EQ(head_alone(admin, line), 401) << line;
+  for (const char* line : {"POST /v1/completions", "POST /v1/responses", "POST /tokenize", "GET /v1/models"})
+    EXPECT_EQ(head_alone(port_, line), 401) << line;
+  for (const int port : {port_, admin}) {
+    EXPECT_EQ(head_alone(port, "GET /live"), 200);
+    EXPECT_EQ(head_alone(port, "POST /nothing"), 404);
+  }
+}
+
 TEST_F(RouterTest, OneReaderOfEventsTooManyIs429) {
   FakeWorker worker;
   Start({&worker});

@@ -281,6 +281,21 @@ TEST_F(GrpcTest, AConnectionsCallsAndHeadersAreBounded) {
   EXPECT_EQ(settings.at(6), 16384u) << "MAX_HEADER_LIST_SIZE";
 }
 
+// What they unpack to has no bound in gRPC.
+TEST_F(GrpcTest, CompressedMessagesAreRefused) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  request.set_text(std::string(4 << 20, 'a'));
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    const grpc::Status status = stub->Generate(&context, request)->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << status.error_message();
+  }
+}
+
 // 127.0.0.2 is another address here. A connection is served once the server has sent its SETTINGS.
 TEST_F(GrpcTest, OneAddressLeavesConnectionsToOthersAndGetsItsOwnBack) {
   FakeWorker worker;
