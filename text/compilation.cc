@@ -10,6 +10,18 @@
 
 namespace baton {
 
+namespace {
+
+/// Zero: there is no such clock any more.
+Duration TimeOf(clockid_t clock) {
+  timespec worked{};
+  if (clock_gettime(clock, &worked) != 0) return {};
+  return std::chrono::duration_cast<Duration>(std::chrono::seconds(worked.tv_sec) +
+                                              std::chrono::nanoseconds(worked.tv_nsec));
+}
+
+}  // namespace
+
 Compilation::Compilation(std::shared_ptr<const GrammarCompiler> compiler, Grammar grammar, std::function<void()> ended,
                          Wanted wanted)
     : compiler_(std::move(compiler)),
@@ -33,6 +45,7 @@ void Compilation::End(Result result) {
   std::unique_ptr<GrammarMatcher> unwanted;
   if (wanted_ == Wanted::kToKnow && result.ok()) unwanted = std::move(*result);
   result_ = std::move(result);
+  worked_ = TimeOf(CLOCK_THREAD_CPUTIME_ID);
   has_result_ = true;
   result_is_there_.Give();
   if (ended_) ended_();
@@ -49,10 +62,8 @@ bool Compilation::Wait(TimePoint until) {
 
 Duration Compilation::WorkedFor() {
   clockid_t clock;
-  timespec worked{};
-  if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0 || clock_gettime(clock, &worked) != 0) return {};
-  return std::chrono::duration_cast<Duration>(std::chrono::seconds(worked.tv_sec) +
-                                              std::chrono::nanoseconds(worked.tv_nsec));
+  const Duration so_far = pthread_getcpuclockid(thread_.native_handle(), &clock) == 0 ? TimeOf(clock) : Duration();
+  return Ended() ? worked_ : so_far;
 }
 
 // Either this sees the thread's id, or the thread sees that it is to stand back.

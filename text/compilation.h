@@ -41,7 +41,7 @@ class Compilation {
   /// The end of its moment, when whoever does not wait calls StandBack.
   TimePoint moment_ends() const { return begun_ + kMoment; }
   void StandBack();
-  /// How long its thread has run on a core, where Wait was false.
+  /// How long its thread has run on a core, until there was a result at most.
   Duration WorkedFor();
   /// Once, when it has ended.
   Result Take() { return std::move(result_); }
@@ -63,7 +63,8 @@ class Compilation {
   std::atomic<pid_t> thread_id_{0};         ///< 0: it has not begun
   std::atomic<bool> stands_back_{false};    ///< or is to, once it begins
   std::atomic<Phase> phase_{Phase::kRuns};  ///< its thread is there while this is not kLeaves
-  Result result_{nullptr};                  ///< the compiling thread's until has_result_
+  Result result_{nullptr};                  ///< the compiling thread's until has_result_, as is the next one
+  Duration worked_{};
   std::atomic<bool> has_result_{false}, over_{false};
   Semaphore result_is_there_;
   std::thread thread_;  // last: it uses the above

@@ -12,6 +12,7 @@ import sys
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "cluster"))
+import grpc_call  # noqa: E402
 from harness import Cluster, in_parallel  # noqa: E402
 from odd_schemas import ODD  # noqa: E402
 from test_matrix import COLUMNS, MARK, MODEL, OPENED, SAID, TOOLS, WIDTH, gathered, without_times  # noqa: E402
@@ -19,6 +20,7 @@ from thinking_model import thinking_model  # noqa: E402
 from token_index import Stream, harm  # noqa: E402
 
 ALL = {**COLUMNS, "small parts": ["--max-num-batched-tokens", 16, "--threads", 3]}
+GRPC = "gRPC"
 WORDS = "the quick brown fox jumps over a lazy dog while seven wizards quiz Jack about boxing".split()
 
 
@@ -57,7 +59,9 @@ def case(r):
     """(path, body) of one request."""
     seed, tokens = r.randrange(2**40), r.choice([1, 2, 17, 60, 130])
     fields = {"max_tokens": tokens, **drawing(r)}
-    path = r.choice(["/v1/chat/completions"] * 4 + ["/v1/completions"] * 2 + ["/v1/messages", "/v1/responses", "/api/chat"])
+    path = r.choice(["/v1/chat/completions"] * 4 + ["/v1/completions"] * 2 + ["/v1/messages", "/v1/responses", "/api/chat", "/api/generate", GRPC])
+    if path == GRPC:
+        return path, of_grpc(r, seed, tokens)
     structured = r.random() < 0.5
     if structured:
         fields |= grammar(r)
@@ -74,7 +78,9 @@ def case(r):
             if r.random() < 0.5:
                 fields["logit_bias"] = {MARK: 12}
         if chat and r.random() < 0.3:
-            fields |= {"thinking_token_budget": r.choice([0, 7, 30]), **OPENED}
+            fields |= {"thinking_token_budget": r.choice([0, 7, 30]), **OPENED, "include_reasoning": r.random() < 0.7}
+        if r.random() < 0.1:
+            fields |= {"truncate_prompt_tokens": r.choice([3, 20]), "truncation_side": r.choice(["left", "right"])}
         if r.random() < 0.2:
             fields = {"use_beam_search": True, "n": r.choice([1, 2]), "best_of": r.choice([2, 4]), "max_tokens": tokens, "length_penalty": r.choice([0, 1, 1.5]),
                       "early_stopping": r.choice([True, False])} | {key: fields[key] for key in ("stop_token_ids", "ignore_eos", "min_tokens", "logprobs") if key in fields}
@@ -86,7 +92,36 @@ def case(r):
         return path, {"model": MODEL, "messages": said(r), "seed": seed, "stream": r.random() < 0.5, **fields}
     if path == "/v1/responses":
         return path, {"model": MODEL, "input": says(r), "seed": seed, "stream": r.random() < 0.5, **fields, "max_output_tokens": fields.pop("max_tokens")}
-    return path, {"model": MODEL, "messages": said(r), "stream": r.random() < 0.5, "options": {**fields, "num_predict": fields.pop("max_tokens"), "seed": seed}}
+    asked = {"prompt": says(r)} if path == "/api/generate" else {"messages": said(r)}
+    if r.random() < 0.3:
+        asked |= {"logprobs": True, "top_logprobs": 2, "think": r.random() < 0.5}
+    return path, {"model": MODEL, **asked, "stream": r.random() < 0.5, "options": {**fields, "num_predict": fields.pop("max_tokens"), "seed": seed}}
+
+
+def of_grpc(r, seed, tokens):
+    """The fields of a message, as grpc_call has them."""
+    sampling = [(1, r.choice([0.0, 1.0])), (11, int(r.random() < 0.5)), (12, r.choice([0, 9])), (13, tokens), (14, seed), (15, r.choice([1, 2])), (16, r.choice([0, 2])), (5, r.choice([1.0, 1.3]))]
+    if r.random() < 0.6:
+        kind, text = r.choice([(2, "([a-z]{2,5} ){2,6}[.]"), (1, json.dumps(r.choice(ODD)(r))), (3, 'start: (W " ")+ "."\nW: /[a-z]{1,6}/'), (4, json.dumps(WORDS[:5]))])
+        sampling.append((18, (grpc_call.field(1, kind) + grpc_call.field(2, text)).hex()))
+    return {"sampling": sampling, "text": says(r), "stop": r.choice([[], ["e"], ["zq", "."]]), "kept": r.choice([None, None, 5, -1])}
+
+
+def ask_grpc(cluster, body):
+    """(status, what came of each choice)."""
+    sampling = b"".join(grpc_call.field(number, bytes.fromhex(value) if isinstance(value, str) else value) for number, value in body["sampling"])
+    message = grpc_call.field(2, body["text"]) + grpc_call.field(6, sampling) + b"".join(grpc_call.field(7, stop) for stop in body["stop"]) + grpc_call.field(13, 1)
+    if body["kept"] is not None:
+        message += grpc_call.field(16, body["kept"] % 2**64)
+    code, said, chunks = grpc_call.answers(cluster.grpc, "/baton.v1.Generation/Generate", message, 120)
+    choices = {}
+    for chunk in chunks:
+        text, ids, logprobs, end = choices.setdefault(chunk.get(2, [0])[0], ["", [], [], []])
+        choices[chunk.get(2, [0])[0]][0] = text + b"".join(chunk.get(3, [])).decode()
+        ids += grpc_call.ints(chunk.get(4, []))
+        logprobs += [one.hex() for one in chunk.get(5, [])]
+        end += [(number, str(value)) for number in (7, 8, 9, 13) for value in chunk.get(number, [])]
+    return (200 if code == "OK" else 400 if code == "INVALID_ARGUMENT" else 500), json.dumps([code, said, sorted(choices.items())])
 
 
 def said(r):
@@ -94,6 +129,8 @@ def said(r):
 
 
 def ask(cluster, path, body):
+    if path == GRPC:
+        return ask_grpc(cluster, body)
     reply = cluster.post(path, body)
     return reply.status, gathered(without_times(reply.body)) if reply.status == 200 else reply.body
 
@@ -125,7 +162,7 @@ def main():
 
     def compare(want, got, where):
         nonlocal failed
-        wrong = [i for i in range(len(want)) if want[i] != got[i]]
+        wrong = [i for i in range(len(want)) if want[i] != got[i] or got[i][0] >= 500]
         for i in wrong:
             print(f"{where}: {cases[i][0]} {json.dumps(cases[i][1])}\n  want {want[i]}\n  got  {got[i]}", flush=True)
         failed += len(wrong)

@@ -47,6 +47,8 @@ class ThoughtReader {
   Piece Finish();
   /// In thoughts.
   bool thinking() const { return place_ == Place::kInside || place_ == Place::kOpened || place_ == Place::kBeginning; }
+  /// What came so far is thrown away or text, which is seen later.
+  bool undecided() const { return place_ == Place::kBefore; }
 
  private:
   enum class Place : uint8_t { kBefore, kBeginning, kOpened, kInside, kBehind, kText };

@@ -56,6 +56,8 @@ std::variant<RequestInput, ApiError> DecodeGenerate(const v1::GenerateRequest& r
   out.sampling = DecodeSampling(r.sampling());
   out.stop.assign(r.stop().begin(), r.stop().end());
   out.bad_words.assign(r.bad_words().begin(), r.bad_words().end());
+  if (r.has_truncate_prompt_tokens()) out.truncate_prompt_tokens = r.truncate_prompt_tokens();
+  out.truncates_end = r.truncates_end();
   out.include_stop_str_in_output = r.include_stop_str_in_output();
   out.skip_special_tokens = r.has_skip_special_tokens() ? r.skip_special_tokens() : true;
   out.priority = r.priority();

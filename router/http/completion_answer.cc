@@ -236,9 +236,14 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   if (request_.prompt_only) return;
   Choice& choice = choices_[prompt * n_ + delta.index];
   ChoicePart& part = choice.part;
+  const bool of_text_alone = request_.api == Api::kResponses && part.wants_logprobs;
+  if (request_.include_reasoning) {
+    part.thoughts += delta.thoughts;
+  } else if (!of_text_alone) {
+    choice.hidden.Take(delta);
+  }
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-  if (request_.include_reasoning) part.thoughts += delta.thoughts;
-  if (request_.api == Api::kResponses && part.wants_logprobs) {
+  if (of_text_alone) {
     TakeEachToken(choice, std::move(delta), static_cast<size_t>(so_far.thought_tokens.value_or(0)));
   } else {
     std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
@@ -312,6 +317,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   if (choice.reader) piece = choice.reader->Finish(EndedByModel(finish) || IsCloseOfCalls(finish.stop_string));
   if (request_.api == Api::kResponses)
     choice.text_positions.End({!piece.text.empty(), !piece.calls.empty()}, choice.part.logprobs);
+  choice.hidden.Show(choice.part.token_ids, choice.part.logprobs);
   TakeCalls(choice.part, std::move(piece));
   choice.part.ended_in_calls = choice.reader && choice.reader->HasWholeCall() && EndedInCalls(finish);
   if (!request_.stream) return;  // Whole has the rest

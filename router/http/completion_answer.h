@@ -8,6 +8,7 @@
 
 #include "router/dialect/call_reader.h"
 #include "router/http/answer_format.h"
+#include "router/http/hidden_thoughts.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
 #include "router/http/text_positions.h"
@@ -36,6 +37,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
     bool prompt_shown = false;               ///< its tokens, in a streamed text
     std::unique_ptr<ToolCallReader> reader;  ///< null: the choice is text
     TextPositions text_positions;            ///< of an answer that shows the logprobs of its text alone
+    HiddenThoughts hidden;                   ///< of an answer that does not show its thoughts
   };
   struct PromptState {
     std::shared_ptr<RequestHandle> handle;

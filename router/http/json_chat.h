@@ -36,6 +36,7 @@ inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), con
                                    given.unknown_fields.end());
     request->responses = std::move(given.responses);
     request->renamed = std::move(given.renamed);
+    request->asks_thoughts = std::move(given.asks_thoughts);
     request->input.thinking_budget_is_a_wish = true;
     const bool renamed = given.input.grammar_field != RequestInput().grammar_field;
     if (renamed && request->input.grammar_field.starts_with("response_format"))

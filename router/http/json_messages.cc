@@ -223,7 +223,11 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w, CompletionRequest& giv
                       "thinking.type");
   }
   w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", type != "disabled").EndObject();
-  if (type == "disabled") w.Field("include_reasoning", false);
+  if (type == "disabled") {
+    w.Field("include_reasoning", false);
+  } else {
+    given.asks_thoughts = "thinking";
+  }
   if (thinking["budget_tokens"].get(budget) || budget.is_null()) return std::nullopt;
   w.Key("thinking_token_budget").Raw(json::TextOf(budget));
   given.renamed.emplace_back("thinking_token_budget", "thinking.budget_tokens");

@@ -70,7 +70,7 @@ MaybeError WriteOllamaFormat(Element format, JsonWriter& w) {
   return std::nullopt;
 }
 
-MaybeError WriteThink(Element think, JsonWriter& w) {
+MaybeError WriteThink(Element think, JsonWriter& w, CompletionRequest& given) {
   bool on = true;
   std::string_view effort;
   if (!think.get_string().get(effort)) {
@@ -79,7 +79,11 @@ MaybeError WriteThink(Element think, JsonWriter& w) {
     return json::WrongType("think", "a boolean, or a string that says how much", think);
   }
   w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", on).EndObject();
-  if (!on) w.Field("include_reasoning", false);
+  if (on) {
+    given.asks_thoughts = "think";
+  } else {
+    w.Field("include_reasoning", false);
+  }
   return std::nullopt;
 }
 
@@ -116,7 +120,7 @@ MaybeError WriteOllamaField(std::string_view key, Element value, JsonWriter& w, 
   } else if (key == "top_logprobs") {
     return json::Read(key, value, p.top_logprobs);
   } else if (key == "think") {
-    return WriteThink(value, w);
+    return WriteThink(value, w, given);
   } else if (key == "images") {
     return NoImages(value);
   } else if (key == "suffix" || key == "template") {

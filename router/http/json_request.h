@@ -56,6 +56,7 @@ struct CompletionRequest {
   bool echo = false;
   bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
   bool include_reasoning = true;
+  std::string asks_thoughts;  ///< the field that does so, of an API that has one
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
   std::string echo_text;           ///< chat with echo: the last message's text
   std::vector<Callable> callable;  ///< functions that the answer may or must call; empty: it is text

@@ -161,8 +161,8 @@ bool OpenAiApp::TakesBody(const HttpRequest& head) const {
 void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   const HttpRequest& request = call->request;
   const Route* found = RouteOf(request);
-  if (!found) {
-    const char* why = WhyNotServed(request.path);
+  const char* why = WhyNotServed(request.path);
+  if (!found || (why != nullptr && HandledAs(request.method) != found->method)) {
     const bool guarded = why != nullptr || request.path.starts_with("/v1/");
     if (guarded && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
     return call->Fail(why != nullptr ? NotServed(request, why) : NoSuchPath(request));
@@ -255,6 +255,8 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
     request.include_usage |= request.stream && service_.services().config.enable_force_include_usage;
   request.input.shows_prompt = request.echo;
   if (!model.tokenizer->exists()) request.return_token_ids = request.return_tokens_as_token_ids = true;
+  if (!request.asks_thoughts.empty() && !MayThink(model, service_.services().config))
+    request.unknown_fields.push_back(request.asks_thoughts);
   if (!request.input.session.empty() && service_.services().config.route_policy != "session")
     request.unknown_fields.emplace_back("prompt_cache_key");  // said to have no effect
   if (request.input.session.empty()) request.input.session = call->request.Header("X-Session-Id");

@@ -57,8 +57,10 @@ class LikeliestSink final : public AnswerSink {
   void OnDelta(ChoiceDelta&& delta, const RequestUsage&) override {
     Choice& choice = choices_[delta.index];
     for (const PositionLogprobs& p : delta.logprobs) choice.logprob += static_cast<double>(p.chosen.logprob);
+    for (const size_t end : delta.text_ends) choice.delta.text_ends.push_back(choice.delta.text.size() + end);
     choice.delta.text += delta.text;
     choice.delta.thoughts += delta.thoughts;
+    choice.delta.thought_tokens = std::max(choice.delta.thought_tokens, delta.thought_tokens);
     std::move(delta.token_ids.begin(), delta.token_ids.end(), std::back_inserter(choice.delta.token_ids));
     if (shows_logprobs_)
       std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(choice.delta.logprobs));

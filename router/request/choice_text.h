@@ -35,6 +35,8 @@ class ChoiceText {
   int32_t tokens() const { return tokens_; }
   /// Those of them that are thoughts, tags and all. Nothing: the answer is not looked at for thoughts.
   std::optional<int32_t> thought_tokens() const { return thoughts_ ? std::optional(thought_tokens_) : std::nullopt; }
+  /// The tokens so far are perhaps the beginning of thoughts.
+  bool may_be_thoughts() const { return thoughts_ && thoughts_->undecided(); }
 
  private:
   std::string AppendText(int32_t token, bool is_text);

@@ -24,8 +24,9 @@ ApiError Refused(const std::string& field, const absl::Status& why) {
 
 }  // namespace
 
-GrammarCheck::GrammarCheck(const Tokenizer& tokenizer, Duration least_work)
+GrammarCheck::GrammarCheck(const Tokenizer& tokenizer, Duration least_work, Duration busy_wait)
     : least_work_(least_work),
+      busy_wait_(busy_wait),
       compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()),
       turns_(static_cast<unsigned>(FirstPlaces())),
       long_(static_cast<unsigned>(FirstPlaces())) {}
@@ -51,81 +52,111 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
   std::string key = KeyOf(grammar);
   if (IsKnown(key)) return std::nullopt;
   const TimePoint begun = SteadyClock().Now();
-  auto error = Compile(*compiler, grammar, field, until);
+  auto error = Compile(*compiler, grammar, key, field, until);
   Count(!error, Seconds(SteadyClock().Now() - begun));
   if (!error) Keep(std::move(key));
   return error;
 }
 
 std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const GrammarCompiler>& compiler,
-                                              const Grammar& grammar, const std::string& field, TimePoint until) {
-  // Beside others' costly ones a fault that is cheap to find does not wait for a turn.
-  if (turns_.count() == 0 && grammar.text.size() <= kCheapBytes) {
-    if (const absl::Status form = CheckForm(grammar); !form.ok()) return Refused(field, form);
+                                              const Grammar& grammar, const std::string& key, const std::string& field,
+                                              TimePoint until) {
+  std::list<Running> mine = TakeBack(key);
+  if (mine.empty()) {
+    // Beside others' costly ones a fault that is cheap to find does not wait for a turn.
+    if (turns_.count() == 0 && grammar.text.size() <= kCheapBytes) {
+      if (const absl::Status form = CheckForm(grammar); !form.ok()) return Refused(field, form);
+    }
+    if (!TakeTurn(until)) {
+      return Overloaded(StrCat("`", field, "` waits for grammars that take long, ", MostAtOnce(), " compile at once"),
+                        Overload{static_cast<int64_t>(MostAtOnce()), 1000, "the number of cores"});
+    }
+    mine.emplace_back(key, std::make_shared<Place>(&turns_), least_work_, compiler, grammar);
   }
-  if (!TakeTurn(until)) {
-    return Overloaded(StrCat("`", field, "` waits for grammars that take long, ", MostAtOnce(), " compile at once"),
-                      Overload{static_cast<int64_t>(MostAtOnce()), 1000, "the number of cores"});
+  Running& running = mine.front();
+  running.most_work = std::max(running.most_work, until - SteadyClock().Now());
+  const bool done = WaitFor(running, until);
+  const Duration worked = running.compilation.WorkedFor();
+  const bool too_long = worked >= least_work_ && (!done || worked > running.most_work);
+  absl::Status status;
+  if (done && !too_long) {
+    status = running.compilation.Take().status();
+    running.key.clear();
   }
-  std::list<Compilation> mine;
-  const auto place = std::make_shared<Place>(&turns_);
-  const auto leave_place = [place] {
-    if (Semaphore* taken = place->exchange(nullptr)) taken->Give();
-  };
-  Compilation& compilation = mine.emplace_back(compiler, grammar, leave_place, Compilation::Wanted::kToKnow);
-  if (WaitFor(compilation, *place, until)) {
-    leave_place();  // the compiling thread may not have come to it yet
-    const absl::Status status = compilation.Take().status();
-    Leave(std::move(mine));
-    if (!status.ok()) return Refused(field, status);
-    return std::nullopt;
-  }
-  const Duration worked = compilation.WorkedFor();
   Leave(std::move(mine));
-  if (worked < least_work_) {
+  if (too_long) {
+    return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
+                             " bytes that takes too long to compile here: it was given up."),
+                      field);
+  }
+  if (!done) {
     return Overloaded(
         StrCat("`", field, "` has had ", static_cast<int64_t>(Milliseconds(worked)), " ms to compile"),
         Overload{static_cast<int64_t>(MostAtOnce()) - turns_.count() - long_.count(), 1000, "the number of cores"});
   }
-  return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
-                           " bytes that takes too long to compile here: it was given up."),
-                    field);
+  if (!status.ok()) return Refused(field, status);
+  return std::nullopt;
+}
+
+void GrammarCheck::GiveBack(Place& place) {
+  if (Semaphore* taken = place.exchange(nullptr)) taken->Give();
 }
 
 // One that takes long leaves its turn to the next when its moment is over. What the machine has had no time for may be
 // as simple as any.
-bool GrammarCheck::WaitFor(Compilation& compilation, Place& place, TimePoint until) {
+bool GrammarCheck::WaitFor(Running& running, TimePoint until) {
   const SteadyClock clock;
+  Compilation& compilation = running.compilation;
   bool done = compilation.Wait(std::min(until, compilation.moment_ends()));
-  if (done) return true;
-  if (long_.TakeBy(TimePoint())) {
-    Semaphore* turn = &turns_;
-    (place.compare_exchange_strong(turn, &long_) ? turns_ : long_).Give();
+  if (!done) {
+    if (long_.TakeBy(TimePoint())) {
+      Semaphore* turn = &turns_;
+      (running.place->compare_exchange_strong(turn, &long_) ? turns_ : long_).Give();
+    }
+    done = compilation.Wait(until);
+    const TimePoint last = std::max(until, clock.Now()) + busy_wait_;
+    while (!done && clock.Now() < last && compilation.WorkedFor() < least_work_) {
+      done = compilation.Wait(clock.Now() + std::chrono::milliseconds(10));
+    }
   }
-  done = compilation.Wait(until);
-  const TimePoint last = std::max(until, clock.Now()) + kBusyWait;
-  while (!done && clock.Now() < last && compilation.WorkedFor() < least_work_) {
-    done = compilation.Wait(clock.Now() + std::chrono::milliseconds(10));
-  }
+  if (done) GiveBack(*running.place);  // the compiling thread may not have come to it yet
   return done;
 }
 
 bool GrammarCheck::TakeTurn(TimePoint until) {
-  std::list<Compilation> over;  // ends outside of the lock
+  KeepEnded();
+  return turns_.TakeBy(until);
+}
+
+/// Of those that nobody waits for.
+void GrammarCheck::KeepEnded() {
+  std::list<Running> over;  // ends outside of the lock
   {
     std::lock_guard lock(left_mutex_);
     for (auto it = left_.begin(); it != left_.end();) {
       const auto left = it++;
-      if (left->Over()) over.splice(over.end(), left_, left);
+      if (left->compilation.Over()) over.splice(over.end(), left_, left);
     }
   }
-  return turns_.TakeBy(until);
+  for (Running& ended : over) {
+    const bool in_time = !ended.key.empty() && ended.compilation.WorkedFor() <= ended.most_work;
+    if (in_time && ended.compilation.Take().ok()) Keep(std::move(ended.key));
+  }
+}
+
+/// The one of that grammar that nobody waits for, if there is one.
+std::list<GrammarCheck::Running> GrammarCheck::TakeBack(const std::string& key) {
+  std::list<Running> mine;
+  std::lock_guard lock(left_mutex_);
+  const auto it = std::find_if(left_.begin(), left_.end(), [&](const Running& left) { return left.key == key; });
+  if (it != left_.end()) mine.splice(mine.end(), left_, it);
+  return mine;
 }
 
 /// Nobody waits for the thread's end, which may have a low priority.
-void GrammarCheck::Leave(std::list<Compilation> compilation) {
+void GrammarCheck::Leave(std::list<Running> running) {
   std::lock_guard lock(left_mutex_);
-  left_.splice(left_.end(), compilation);
+  left_.splice(left_.end(), running);
 }
 
 size_t GrammarCheck::FirstPlaces() { return std::max<size_t>(2, std::thread::hardware_concurrency() / 4); }

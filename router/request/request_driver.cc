@@ -303,6 +303,8 @@ void RequestDriver::Do(EmitTokens&& action) {
     if (!delta.logprobs.empty()) delta.text_ends.push_back(delta.text.size());
   }
   if (trail_) trail_->Tokens(Usage().completion_tokens);
+  delta.thought_tokens = text.thought_tokens().value_or(0);
+  delta.may_be_thoughts = text.may_be_thoughts();
   delta.token_ids.resize(emitted);
   if (delta.logprobs.size() > emitted) delta.logprobs.resize(emitted);
   sink_->OnDelta(std::move(delta), Usage());

@@ -32,6 +32,8 @@ struct ChoiceDelta {
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;  ///< one per token, when asked for
   std::vector<size_t> text_ends;           ///< beside logprobs: how much of the text there is with each token
+  int32_t thought_tokens = 0;              ///< so many of the choice's tokens so far, the first ones, are thoughts
+  bool may_be_thoughts = false;            ///< the others so far are perhaps the beginning of some
 };
 
 struct ChoiceFinish {

@@ -181,6 +181,15 @@ ThoughtForm FormOf(const ModelText& model, const RouterConfig& config) {
   return shows ? ThoughtForm::kTagged : ThoughtForm::kNone;
 }
 
+}  // namespace
+
+bool MayThink(const ModelText& model, const RouterConfig& config) {
+  return FormOf(model, config) != ThoughtForm::kNone ||
+         (model.chat_template && ShowsThoughts(model.chat_template->source()));
+}
+
+namespace {
+
 // The request's grammar is of what follows its thoughts; a budget is a grammar of the thoughts.
 MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const RequestInput& input, ThoughtStart start,
                         SamplingOptions& s) {

@@ -80,6 +80,9 @@ struct RequestInput {
 std::optional<ApiError> CheckNeedsNoText(const ModelText& model, const Prompt& prompt);
 std::optional<ApiError> CheckNeedsNoText(const ModelText& model, const RequestInput& input);
 
+/// Whether the model writes thoughts, or its chat template can be told to have some.
+bool MayThink(const ModelText& model, const RouterConfig& config);
+
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.
 size_t TextBytes(const Prompt& prompt);
 /// The same of a whole request: a grammar is as much work as a long text.

@@ -1,4 +1,5 @@
 """A call of gRPC without a library of it: curl speaks HTTP/2, and what a message of few fields takes of protobuf is here."""
+import struct
 import subprocess
 import tempfile
 import urllib.parse
@@ -15,7 +16,9 @@ def varint(number):
 
 
 def field(number, value):
-    """A field of a message: an int, or bytes or a text with its length."""
+    """A field of a message: an int, a float, or bytes or a text with its length."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     value = value.encode() if isinstance(value, str) else value

@@ -117,6 +117,36 @@ class Reasoning(unittest.TestCase):
         (short,), same = self.both(**fields, include_reasoning=False)
         self.assertEqual((short, same), (["", *full[1:]], usage))
 
+    def tokens(self, **fields):
+        """[token ids, tokens of logprobs] of each choice; a stream says the same."""
+        fields = {"return_token_ids": True, "logprobs": True, "top_logprobs": 1, **fields}
+        whole = [[c["token_ids"], [p["token"] for p in (c["logprobs"] or {"content": []})["content"]]] for c in chat(self.c, **fields).json()["choices"]]
+        if "best_of" in fields:  # never streamed
+            return whole
+        streamed = [[[], []] for _ in whole]
+        for event in events(chat(self.c, **fields, stream=True).body)[:-1]:
+            for choice in json.loads(event)["choices"]:
+                streamed[choice["index"]][0] += choice.get("token_ids") or []
+                streamed[choice["index"]][1] += [p["token"] for p in (choice["logprobs"] or {"content": []})["content"]]
+        self.assertEqual(streamed, whole)
+        return whole
+
+    def test_what_is_left_out_is_in_no_list_of_tokens(self):
+        for more in ({"chat_template_kwargs": {"opened": True}}, {"n": 3, "logit_bias": {str(CLOSE - 1): 15}}, {"n": 2, "best_of": 3},
+                     {"stop": ["e"]}, {"logit_bias": {str(CLOSE): -100}, "ignore_eos": True, "chat_template_kwargs": {"opened": True}}):
+            fields = {"max_tokens": 40, **more} if "ignore_eos" in more else {"thinking_token_budget": 9, "max_tokens": 40, **more}
+            for full, left in zip(self.tokens(**fields), self.tokens(**fields, include_reasoning=False)):
+                thinks = "chat_template_kwargs" in more or full[0][0] == CLOSE - 1
+                thoughts = 0 if not thinks else full[0].index(CLOSE) + 1 if CLOSE in full[0] else len(full[0])
+                self.assertEqual(left, [part[thoughts:] for part in full], more)
+                self.assertEqual(len(full[0]), len(full[1]))
+        options = {"num_predict": 40, "thinking_token_budget": 9, "seed": 3, "logit_bias": {str(CLOSE - 1): 15}}
+        body = {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}], "stream": False, "logprobs": True, "options": options}
+        shown = [p["token"] for p in self.c.post("/api/chat", {**body, "think": True}).json()["logprobs"]]
+        hidden = self.c.post("/api/chat", {**body, "think": False}).json()
+        self.assertNotIn("</think>", [p["token"] for p in hidden.get("logprobs", [])])
+        self.assertIn("</think>", shown)
+
     def test_thoughts_of_earlier_turns_reach_the_template(self):
         messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "yes", "reasoning_content": "hm"}, {"role": "user", "content": "So"}]
         ids = self.c.post("/tokenize", {"model": "tiny-thinker", "messages": messages}).json()["tokens"]

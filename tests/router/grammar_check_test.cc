@@ -62,6 +62,40 @@ TEST_F(GrammarCheckTest, OnesThatWereGivenUpDelayOthersOnlyWhileTheyCompile) {
   EXPECT_FALSE(Ask(quick, TimePoint())) << "what is known needs no turn";
 }
 
+TEST_F(GrammarCheckTest, WhatTheMachineHadNoTimeForIsKnownOnceItHasCompiled) {
+  GrammarCheck busy(TokenizerHere(), std::chrono::hours(1), Duration());
+  const auto ask = [&](const Grammar& grammar, TimePoint until) {
+    return busy.Check(grammar, "guided_json", Digest(), until);
+  };
+  const auto refused = ask(Long(0), TimePoint());
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->http_status, 429) << refused->message;
+  for (size_t i = 1; !busy.Knows(Long(0)); ++i) {
+    ASSERT_LT(i, 20'000u) << "others compile, and it is thrown away";
+    ASSERT_FALSE(ask({GrammarKind::kRegex, StrCat("a|b{", i, "}")}, TimePoint::max()));
+  }
+  EXPECT_FALSE(ask(Long(0), TimePoint()));
+}
+
+TEST_F(GrammarCheckTest, WhoAsksAgainWaitsForTheOneThatCompiles) {
+  GrammarCheck busy(TokenizerHere(), std::chrono::hours(1), Duration());
+  for (size_t i = 0; i < GrammarCheck::MostAtOnce(); ++i)
+    ASSERT_EQ(busy.Check(Long(i), "guided_json", Digest(), TimePoint())->http_status, 429);
+  const auto again = busy.Check(Long(0), "guided_json", Digest(), TimePoint());
+  const std::string said = again ? again->message : "has had its time";
+  EXPECT_NE(said.find("has had"), std::string::npos) << said << ": it needs no turn";
+  EXPECT_FALSE(busy.Check(Long(0), "guided_json", Digest(), TimePoint::max()));
+}
+
+TEST_F(GrammarCheckTest, WhatTakesTooLongIsRefusedAgain) {
+  GrammarCheck strict(TokenizerHere(), std::chrono::milliseconds(5));
+  for (int i = 0; i < 100; ++i) {
+    const auto refused = strict.Check(Long(0), "guided_json", Digest(), TimePoint());
+    ASSERT_TRUE(refused) << i;
+    ASSERT_EQ(refused->http_status, 400) << refused->message;
+  }
+}
+
 TEST_F(GrammarCheckTest, WhatCompilesSoonWaitsForNoneThatHasTakenLong) {
   GrammarCheck check(TokenizerHere(), std::chrono::milliseconds(10));
   for (size_t i = 0; i < GrammarCheck::MostAtOnce() / 2; ++i)

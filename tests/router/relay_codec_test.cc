@@ -300,6 +300,7 @@ TEST(GenerateCodec, ARequestWithoutOrWithAnEmptyPromptIsRefused) {
   EXPECT_EQ(std::get<ChatPrompt>(std::get<RequestInput>(decoded).prompt).messages_json,
             R"([{"role":"user","content":"x"}])");
   EXPECT_TRUE(std::get<RequestInput>(decoded).skip_special_tokens) << "the default is true";
+  EXPECT_FALSE(std::get<RequestInput>(decoded).truncate_prompt_tokens) << "nothing is cut that nobody asked for";
 }
 
 }  // namespace

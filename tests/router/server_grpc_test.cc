@@ -215,6 +215,33 @@ TEST_F(GrpcTest, ADeadlineOfWeeksOrCenturiesIsNotOverAtOnce) {
   }
 }
 
+TEST_F(GrpcTest, OfATruncatedPromptTheSideThatWasAskedForIsKept) {
+  FakeWorker worker({.max_model_len = 100});
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  const auto prompt_tokens = [&](std::optional<int32_t> kept, bool truncates_end, grpc::Status& status) {
+    v1::GenerateRequest request;
+    for (int i = 0; i < 120; ++i) request.mutable_tokens()->add_ids(i % 90);
+    request.mutable_sampling()->set_max_tokens(4);
+    if (kept) request.set_truncate_prompt_tokens(*kept);
+    request.set_truncates_end(truncates_end);
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, request);
+    v1::GenerateChunk chunk, last;
+    while (reader->Read(&chunk)) last = chunk;
+    status = reader->Finish();
+    return last.usage().prompt_tokens();
+  };
+  grpc::Status status;
+  prompt_tokens(std::nullopt, false, status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "120 tokens are too many";
+  EXPECT_EQ(prompt_tokens(-1, false, status), 96) << status.error_message();
+  EXPECT_EQ(prompt_tokens(7, false, status), 7);
+  EXPECT_EQ(prompt_tokens(7, true, status), 7);
+  prompt_tokens(0, false, status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "of 0 tokens nothing is made";
+}
+
 TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   FakeWorker worker({.max_model_len = 1 << 20});
   Start({&worker}, ImpatientConfig());

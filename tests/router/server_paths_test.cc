@@ -31,6 +31,9 @@ TEST_F(RouterTest, AKnownPathThatIsNotServedSaysWhy) {
     EXPECT_THAT(Json::parse(reply.body)["error"].get<std::string>(), HasSubstr("is not served: "));
   }
   EXPECT_EQ(Ask(port_, "DELETE", "/api/delete").status, 501);
+  const HttpReply compact = Ask(port_, "POST", "/v1/responses/compact", "{}");
+  EXPECT_EQ(compact.status, 501) << "it looks like a response's id, which takes no POST";
+  EXPECT_THAT(compact.body, HasSubstr("shortens no conversations"));
   const HttpReply batches = Ask(port_, "POST", "/v1/messages/batches", "{}");
   EXPECT_EQ(batches.status, 501);
   EXPECT_EQ(Json::parse(batches.body)["type"], "error");
@@ -56,6 +59,24 @@ TEST_F(RouterTest, AWrongMethodIsToldWhichThereAreInTheShapeOfItsApi) {
   EXPECT_EQ(ollama.headers.at("allow"), "POST");
   EXPECT_EQ(Json::parse(anthropic.body)["error"]["type"], "invalid_request_error");
   EXPECT_EQ(Json::parse(anthropic.body)["type"], "error");
+}
+
+TEST_F(RouterTest, ThoughtsThatAModelCannotHaveAreNamedAsIgnored) {
+  FakeWorker worker;
+  Start({&worker});
+  const std::string messages = R"("messages":[{"role":"user","content":"x"}])";
+  const auto ignored = [&](const char* path, const std::string& more) {
+    const HttpReply reply = Ask(port_, "POST", path, StrCat("{", messages, more, "}"));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    const auto it = reply.headers.find("x-ignored-fields");
+    return it == reply.headers.end() ? "" : it->second;
+  };
+  const std::string anthropic = R"(,"max_tokens":2,"thinking":)", ollama = R"(,"options":{"num_predict":2},"think":)";
+  EXPECT_EQ(ignored("/v1/messages", anthropic + R"({"type":"enabled","budget_tokens":1024})"), "thinking");
+  EXPECT_EQ(ignored("/v1/messages", anthropic + R"({"type":"disabled"})"), "") << "there are none";
+  EXPECT_EQ(ignored("/api/chat", ollama + "true"), "think");
+  EXPECT_EQ(ignored("/api/chat", ollama + R"("high")"), "think");
+  EXPECT_EQ(ignored("/api/chat", ollama + "false"), "");
 }
 
 TEST_F(RouterTest, WithoutAKeyNoPathIsTalkedAbout) {

@@ -1,5 +1,6 @@
 //! Where in a schema the fault is that the compiler speaks of, and what it is in words of the schema.
 
+use crate::regexes;
 use crate::schema::{has_values, step, NAMES};
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
@@ -115,17 +116,13 @@ pub fn first_line(error: &str) -> String {
     let line = error.lines().next().unwrap_or_default();
     match error.split_once("regex parse error:").and_then(|(_, rest)| rest.split_once("error: ")) {
         Some((_, why)) => format!("{} {}", line.trim_end(), why.lines().next().unwrap_or_default()),
-        None => line.to_string(),
+        None => regexes::in_words(line).unwrap_or_else(|| line.to_string()),
     }
 }
 
 /// The same of a regular expression, which the compiler reads within a grammar of its own.
-pub fn of_regex(error: &str) -> String {
-    let line = first_line(error);
-    match line.split_once("regex parse error: ") {
-        Some((_, why)) => format!("it cannot be read: {why}"),
-        None => line,
-    }
+pub fn of_regex(text: &str, error: &str) -> String {
+    regexes::fault(text, error).map_or_else(|| first_line(error), |why| format!("it cannot be read: {why}"))
 }
 
 /// An error in words of the schema: the client knows neither the compiler's expressions nor its options.
@@ -133,6 +130,13 @@ fn in_words(schema: &Value, error: String) -> String {
     if error.contains("Only absolute $ref's") {
         let reference = schema.get("$ref").and_then(Value::as_str).unwrap_or_default();
         return format!("a $ref leads to a place within the schema (#/$defs/name): {reference:?} is not supported");
+    }
+    let patterns = schema.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let pattern = schema.get("pattern").and_then(Value::as_str).map(|pattern| ("pattern", pattern));
+    for (key, pattern) in pattern.into_iter().chain(patterns.map(|key| ("patternProperties", key.as_str()))) {
+        if let Some(why) = regexes::fault(pattern, &error) {
+            return format!("its {key} cannot be read: {why}");
+        }
     }
     let what = if error.contains("Regex is empty: ") {
         "Unsatisfiable schema: no text fits"

@@ -6,7 +6,10 @@ use crate::faults;
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
 use crate::guide::Guide;
+use crate::regexes::plain_groups;
+use crate::rules::schema_places;
 use crate::schema;
+use crate::spaces;
 use crate::tokenizer::Handle;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
@@ -138,7 +141,7 @@ fn read(kind: i32, text: &str) -> Outcome<TopLevelGrammar> {
         JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
         REGEX => {
             chains::check_regex(text)?;
-            TopLevelGrammar::from_regex(text)
+            TopLevelGrammar::from_regex(&plain_groups(text))
         }
         LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(checked(gbnf::to_lark(text)?)?),
         LARK => TopLevelGrammar::from_lark(checked(prepare_embedded(text)?)?),
@@ -252,9 +255,7 @@ fn parse(text: &str) -> Outcome<Value> {
 
 /// Schemas may stand in a Lark grammar: `%json {...}`. Each, and where its text ends.
 fn embedded(text: &str) -> impl Iterator<Item = (Value, std::ops::Range<usize>)> + '_ {
-    const KEYWORD: &str = "%json";
-    text.match_indices(KEYWORD).filter_map(|(at, _)| {
-        let begin = at + KEYWORD.len();
+    schema_places(text).into_iter().filter_map(|begin| {
         let mut values = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>();
         let value = values.next()?.ok()?;
         Some((value, begin..begin + values.byte_offset()))
@@ -264,9 +265,8 @@ fn embedded(text: &str) -> impl Iterator<Item = (Value, std::ops::Range<usize>)>
 fn prepare_embedded(text: &str) -> Outcome<String> {
     let (mut prepared, mut written) = (String::with_capacity(text.len()), 0);
     for (schema, place) in embedded(text) {
-        let as_understood = schema::prepare(schema.clone())?;
-        // One may stand in another's text; what needs no change keeps its spelling.
-        if place.start >= written && as_understood != schema {
+        let as_understood = schema::prepare(schema.clone())?; // what needs no change keeps its spelling
+        if as_understood != schema {
             prepared += &text[written..place.start];
             prepared += &format!(" {as_understood}");
             written = place.end;
@@ -297,7 +297,7 @@ fn any_of(text: &str) -> Outcome<String> {
 fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) -> Option<String>) -> String {
     let error = error.trim();
     let schemas: Vec<Value> = match kind {
-        JSON_SCHEMA => parse(text).map(schema::own_keywords).into_iter().collect(),
+        JSON_SCHEMA => parse(text).map(spaces::own_keywords).into_iter().collect(),
         LARK => embedded(text).map(|(schema, _)| schema).collect(),
         _ => Vec::new(),
     };
@@ -317,7 +317,7 @@ fn explain(kind: i32, text: &str, error: &str, says: impl Fn(TopLevelGrammar) ->
             };
             format!("the schema's {path}: {}", faults::first_line(&error))
         }
-        (REGEX, _) => faults::of_regex(error),
+        (REGEX, _) => faults::of_regex(text, error),
         _ => faults::first_line(error),
     }
 }

@@ -32,6 +32,21 @@ pub fn begun_by(name: &str, text: &str) -> Outcome<String> {
     }
 }
 
+/// Where the schemas of a text of Lark begin, behind their `%json`, those of grammars in braces among them.
+pub fn schema_places(text: &str) -> Vec<usize> {
+    const SCHEMA: &str = "%json";
+    const GRAMMAR: &str = "%lark";
+    let (mut at, mut places) = (0, Vec::new());
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if rest.starts_with(SCHEMA) {
+            places.push(at + SCHEMA.len());
+        }
+        at += if rest.starts_with(GRAMMAR) { GRAMMAR.len() } else { word_end(rest, first) };
+    }
+    places
+}
+
 /// Where what begins `rest` ends: a name, or what no name is looked for in (texts, expressions, comments, schemas).
 pub fn word_end(rest: &str, first: char) -> usize {
     let line = || rest.find('\n').unwrap_or(rest.len());
@@ -40,7 +55,10 @@ pub fn word_end(rest: &str, first: char) -> usize {
         '#' => line(),
         '/' if rest.starts_with("//") => line(),
         '/' => quoted_end(rest, '/'),
-        '<' => rest.find('>').map_or(1, |end| end + 1),
+        '<' => match rest[1..].find(|c: char| matches!(c, '<' | '>') || c.is_whitespace()) {
+            Some(end) if rest[1 + end..].starts_with('>') => end + 2,
+            _ => 1,
+        },
         '@' => 1 + name_end(&rest[1..]),
         '%' => {
             let end = 1 + name_end(&rest[1..]);

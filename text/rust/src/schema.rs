@@ -7,12 +7,15 @@ use crate::drafts;
 use crate::endless::is_endless;
 use crate::expansion;
 use crate::ffi::{invalid, Outcome};
+use crate::given::Sieve;
+use crate::regexes::plain_groups;
 use crate::repeated::put_once;
+use crate::spaces;
 use serde_json::{json, Map, Value};
 
 /// Checked, and as the compiler understands it.
 pub fn prepare(schema: Value) -> Outcome<Value> {
-    let mut schema = own_keywords(schema);
+    let mut schema = spaces::own_keywords(schema);
     check_numbers(&schema, "#")?;
     let is_older = drafts::is_older(&schema);
     if !is_older {
@@ -31,8 +34,9 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     costly?;
     chains::check_constants(values)?;
     let next_to_zero = bounds::next_to_zero(inner.into_iter());
+    let mut sieve = Sieve::new();
     each_schema(&mut schema, &mut |members| {
-        mend(members);
+        mend(members, &mut sieve);
         if !is_older {
             drafts::mend(members);
         }
@@ -42,20 +46,7 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     each_schema(&mut schema, &mut bounds::spell_step);
     put_once(&mut schema);
     expansion::check(&schema, is_older)?;
-    Ok(schema)
-}
-
-/// Of the compiler's own keyword only whether white space may stand between the parts: by its other members it can be told
-/// to leave out what it does not know.
-pub fn own_keywords(mut schema: Value) -> Value {
-    const SPACED: &str = "whitespace_flexible";
-    if let Value::Object(members) = &mut schema {
-        let spaced = members.shift_remove("x-guidance").and_then(|own| own.get(SPACED).and_then(Value::as_bool));
-        if let Some(spaced) = spaced {
-            members.insert("x-guidance".into(), json!({ SPACED: spaced }));
-        }
-    }
-    schema
+    Ok(spaces::bound(schema))
 }
 
 /// Divisibility by n is an automaton of n states, and limits count none of them: 5 to 20 µs each.
@@ -272,9 +263,13 @@ pub fn each_schema(value: &mut Value, see: &mut impl FnMut(&mut Map<String, Valu
 
 const COUNTS: [&str; 6] = ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
 
-fn mend(members: &mut Map<String, Value>) {
+fn mend(members: &mut Map<String, Value>, sieve: &mut Sieve) {
     if let Some(Value::String(reference)) = members.get_mut("$ref") {
         decode_reference(reference);
+    }
+    if let Some(Value::String(pattern)) = members.get_mut("pattern") {
+        *pattern = plain_groups(pattern).into_owned();
+        sieve.use_pattern(members);
     }
     if expansion::IN_PLACE.iter().any(|key| members.contains_key(*key)) {
         // The compiler would put what it does not know (OpenAPI's `nullable`) together with what stands beside it.
@@ -305,7 +300,9 @@ fn mend(members: &mut Map<String, Value>) {
     let Some(patterns) = worded.filter(|_| !is_given) else { return };
     members.shift_remove("format");
     for pattern in patterns {
-        bounds::add_all_of(members, json!({"pattern": pattern}));
+        if !sieve.keep_fitting(members, pattern) {
+            bounds::add_all_of(members, json!({"pattern": pattern}));
+        }
     }
 }
 
