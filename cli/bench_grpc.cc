@@ -217,7 +217,7 @@ class OpenGrpc final : public BenchGrpc {
 absl::Status SetSampling(const BenchOptions& o, v1::SamplingParams& out) {
   if (!o.extra_body.empty())
     return absl::InvalidArgumentError("--extra-body: gRPC has no body; leave it out, or use --backend openai");
-  if (o.ignore_eos) out.set_ignore_eos(true);
+  if (load::IgnoresEos(o)) out.set_ignore_eos(true);
   const auto number = [](std::string_view flag, const std::string& text, auto set) -> absl::Status {
     double value = 0;
     if (text.empty()) return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "cli/bench_grpc.h"
 #include "common/net/address.h"
@@ -46,13 +47,22 @@ absl::StatusOr<std::string> Patiently(const BenchOptions& o, ReadyTime until, co
   }
 }
 
+// What a server is shown besides what it is asked: the bearer token of --header, or --api-key.
+std::string KeyOf(const BenchOptions& o) {
+  for (const std::string& one : o.header) {
+    const absl::string_view text = one;
+    if (absl::StartsWithIgnoreCase(text, "authorization=bearer ")) return std::string(text.substr(text.find(' ') + 1));
+  }
+  return o.api_key;
+}
+
 // The first model that the server has.
 absl::StatusOr<std::string> FindModel(HttpUrl url, const BenchOptions& o, Duration within) {
   url.patience = within;
   if (o.insecure && url.tls)
     return absl::InvalidArgumentError(
         "--insecure: name the model with --model, /v1/models is asked of believed servers");
-  BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(url, "/v1/models", o.api_key));
+  BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(url, "/v1/models", KeyOf(o)));
   if (response.status != 200)
     return absl::UnavailableError(StrCat("/v1/models answers ", response.status, ": name a model with --model"));
   const auto models = ShallowJson(response.body);
@@ -66,6 +76,8 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 absl::StatusOr<Headers> HeadersOf(const BenchOptions& o) {
   Headers out;
+  if (o.api_key.find_first_of("\r\n") != std::string::npos)
+    return absl::InvalidArgumentError("--api-key (or OPENAI_API_KEY): a key is one line");
   if (!o.api_key.empty()) out.emplace_back("Authorization", StrCat("Bearer ", o.api_key));
   for (const std::string& one : o.header) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));

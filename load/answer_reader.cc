@@ -71,6 +71,18 @@ std::string ErrorOf(const Json& error) {
 
 }  // namespace
 
+std::optional<bool> BeginsAsEvents(std::string_view body) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (body.starts_with(kMark)) body.remove_prefix(kMark.size());
+  body.remove_prefix(std::min(body.find_first_not_of("\r\n"), body.size()));
+  bool may_become_one = body.empty() || kMark.starts_with(body);
+  for (const std::string_view field : {":", "data:", "event:", "id:", "retry:"}) {
+    if (body.starts_with(field)) return true;
+    may_become_one = may_become_one || field.starts_with(body);
+  }
+  return may_become_one ? std::nullopt : std::optional(false);
+}
+
 Event Apply(std::string_view data, Answer& answer) {
   if (data == "[DONE]") {
     answer.done = true;

@@ -1,6 +1,7 @@
 // Bytes of an answer's body → what it said. No I/O, no clock; one per answer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,13 @@ class EventLines {
     return line_.size() + data_.size() <= most_bytes_;
   }
 
+  /// The stream has ended: what it left without the empty line behind it is an event, too.
+  template <class OnData>
+  void Finish(OnData&& on_data) {
+    EndLine(on_data);
+    EndLine(on_data);
+  }
+
  private:
   template <class OnData>
   void EndLine(OnData&& on_data) {
@@ -62,6 +70,9 @@ class EventLines {
 inline bool IsEventStream(std::string_view content_type) {
   return absl::StartsWithIgnoreCase(AbslView(content_type), "text/event-stream");
 }
+
+/// Whether a body begins as one of events does, of whatever Content-Type; nullopt: that is not seen yet.
+std::optional<bool> BeginsAsEvents(std::string_view body);
 
 /// What one event added.
 enum class Event : uint8_t { kNothing, kText, kMalformed };

@@ -1,10 +1,14 @@
 #include "load/bench_checks.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/shallow_json.h"
 #include "common/status.h"
 #include "load/dataset_line.h"
 
@@ -55,9 +59,30 @@ absl::Status CheckLengths(const BenchOptions& o) {
   return absl::OkStatus();
 }
 
+// A number, or a text that says one, as scripts write it; nullopt: it is neither, or lies elsewhere.
+std::optional<double> RatioOf(const nlohmann::json& value) {
+  double ratio = 0;
+  if (value.is_number()) ratio = value.get<double>();
+  if (value.is_string() && !absl::SimpleAtod(value.get_ref<const std::string&>(), &ratio)) return std::nullopt;
+  if (!value.is_number() && !value.is_string()) return std::nullopt;
+  return ratio >= 0 && ratio <= 0.999 ? std::optional(ratio) : std::nullopt;
+}
+
 }  // namespace
 
+absl::StatusOr<RangeRatio> ParseRangeRatio(const std::string& text) {
+  const nlohmann::json object = ShallowJson(text);
+  const bool each = object.is_object() && object.size() == 2 && object.contains("input") && object.contains("output");
+  const std::optional<double> input = RatioOf(each ? object["input"] : nlohmann::json(text));
+  const std::optional<double> output = each ? RatioOf(object["output"]) : input;
+  if (input && output) return RangeRatio{*input, *output};
+  return absl::InvalidArgumentError(
+      StrCat("--random-range-ratio: \"", text,
+             "\" is not a number from 0 to 0.999, nor {\"input\": NUMBER, \"output\": NUMBER} of such"));
+}
+
 absl::Status CheckBench(const BenchOptions& options) {
+  BATON_RETURN_IF_ERROR(ParseRangeRatio(options.random_range_ratio).status());
   BATON_RETURN_IF_ERROR(CheckShownMetrics(options.percentile_metrics));
   BATON_RETURN_IF_ERROR(CheckMetadata(options.metadata));
   return CheckLengths(options);

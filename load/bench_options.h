@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,11 @@ struct BenchOptions {
   uint64_t seed = 0;
   int64_t input_len = 0, output_len = 0;
   int64_t random_input_len = 1024, random_output_len = 128, random_prefix_len = 0, random_vocab_size = 0;
-  double random_range_ratio = 0;
+  std::string random_range_ratio = "0";  ///< ParseRangeRatio reads it
   int64_t prefix_repetition_prefix_len = 256, prefix_repetition_suffix_len = 256, prefix_repetition_num_prefixes = 10;
   int64_t prefix_repetition_output_len = 128;
   int64_t sonnet_input_len = 550, sonnet_output_len = 150, sonnet_prefix_len = 200;
-  int64_t sharegpt_output_len = 0, custom_output_len = 256, trace_block_size = 0;
+  int64_t sharegpt_output_len = 0, custom_output_len = 0, trace_block_size = 0;
   int64_t timed_trace_chunk_hash_size = 16;
   double timed_trace_sec_multiplier = 1;
   std::string timed_trace_label_timestamp = "timestamp", timed_trace_label_input_length = "input_length";
@@ -46,7 +47,7 @@ struct BenchOptions {
   int64_t num_warmups = 0;
   bool real_time = true;
 
-  bool ignore_eos = false;
+  std::optional<bool> ignore_eos;  ///< IgnoresEos says what it is
   std::string temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, repetition_penalty, extra_body;
 
   std::vector<std::string> kill, at;
@@ -75,7 +76,7 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("port", c.port, "", "the server's port; over gRPC the next one", Range(1, 65535));
   field("model", c.model, "", "model name (default: the first of /v1/models)");
   field("served-model-name", c.served_model_name, "", "what requests call the model, if not --model");
-  field("api-key", c.api_key, "", "sent as a bearer token");
+  field("api-key", c.api_key, "", "sent as a bearer token; else what OPENAI_API_KEY says");
   field("header", c.header, "name=value", "another header of every request");
   field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure",
         Range(1, 31'536'000'000));
@@ -110,7 +111,8 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("output-len", c.output_len, "tokens", "answer length of every dataset; 0: the dataset's", AtLeast(0));
   field("random-input-len", c.random_input_len, "tokens", "prompt length", AtLeast(1));
   field("random-output-len", c.random_output_len, "tokens", "answer length", AtLeast(1));
-  field("random-range-ratio", c.random_range_ratio, "", "lengths are drawn from length·(1 ± this)", Range(0, 0.999));
+  field("random-range-ratio", c.random_range_ratio, "",
+        "lengths are drawn from length·(1 ± this); {\"input\": 0.5, \"output\": 0.1} for one each");
   field("random-prefix-len", c.random_prefix_len, "tokens", "the same beginning of every prompt", AtLeast(0));
   field("random-vocab-size", c.random_vocab_size, "ids",
         "completions: prompts are ids below this, with exact lengths; 0: English words, about a token each",
@@ -123,7 +125,8 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
   field("sonnet-output-len", c.sonnet_output_len, "tokens", "answer length", AtLeast(1));
   field("sonnet-prefix-len", c.sonnet_prefix_len, "tokens", "of the lines that all share", AtLeast(0));
   field("sharegpt-output-len", c.sharegpt_output_len, "tokens", "0: about the length of the file's answer", AtLeast(0));
-  field("custom-output-len", c.custom_output_len, "tokens", "where a line does not say", AtLeast(1));
+  field("custom-output-len", c.custom_output_len, "tokens",
+        "of every answer, whatever its line says; -1: each line must say; 0: 256 where one does not", AtLeast(-1));
   field("trace-block-size", c.trace_block_size, "tokens",
         "per hash; 0: 512 of mooncake's hash_ids, 1024 of bh, --timed-trace-chunk-hash-size of timed_trace",
         AtLeast(0));
@@ -163,7 +166,7 @@ void VisitLoadFields(BenchOptions& c, Visitor&& field) {
   field("at", c.at, "time=command", "run a command while measuring: 30s=kubectl delete pod decode-0");
   field("admin-url", c.admin_url, "url",
         "of --kill: the router's admin port (default: --port + 2, as `baton serve` has it)");
-  field("ignore-eos", c.ignore_eos, "", "answers end at their length only");
+  field("ignore-eos", c.ignore_eos, "", "answers end at their length only (default: of random and the traces)");
   field("temperature", c.temperature, "", "not sent if not given, as are all of these");
   field("top-p", c.top_p, "", "");
   field("top-k", c.top_k, "", "");
@@ -210,6 +213,12 @@ inline bool IsGrpc(const BenchOptions& options) { return options.backend.starts_
 /// Whether requests are chats: by --endpoint, or by --backend where that is not given.
 inline bool IsChat(const BenchOptions& options) {
   return options.endpoint.empty() ? options.backend.ends_with("-chat") : options.endpoint.ends_with("chat/completions");
+}
+/// Whether answers are as long as their prompt asks, as `vllm bench serve` has it of made prompts and of traces.
+inline bool IgnoresEos(const BenchOptions& options) {
+  const std::string& name = options.dataset_name;
+  return options.ignore_eos.value_or(name == "random" || name == "mooncake" || name == "timed_trace" ||
+                                     name == "azure");
 }
 /// Whether requests come when a trace says.
 inline bool KeepsOwnTimes(const BenchOptions& options) {

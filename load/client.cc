@@ -10,6 +10,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "common/foreign_text.h"
@@ -34,22 +35,22 @@ Failure KindOf(const Error& error, Failure otherwise) {
 /// One answer's body: an event stream, or the reason why there is none.
 class Body {
  public:
-  /// `moved_to`: another place, which is not followed: it would be part of every figure. Empty: none is named.
-  Body(Outcome& outcome, bool stream, std::string_view moved_to)
+  /// `stream`: whether it is one of events; nullopt: its first bytes tell, as servers name it in many ways. `moved_to`:
+  /// another place, which is not followed: it would be part of every figure. Empty: none is named.
+  Body(Outcome& outcome, std::optional<bool> stream, std::string_view moved_to)
       : outcome_(outcome), stream_(stream), moved_to_(moved_to) {}
 
   /// False: there is too much of it, and no more is wanted.
   bool Feed(std::string_view bytes, Duration now) {
-    if (!stream_) {
+    std::string begin;
+    if (!stream_.value_or(false)) {
       other_.append(bytes.substr(0, kMostErrorBytes - std::min(kMostErrorBytes, other_.size())));
-      return true;
+      if (!stream_) stream_ = BeginsAsEvents(other_);
+      if (!stream_.value_or(false)) return true;
+      begin = std::exchange(other_, {});
+      bytes = begin;
     }
-    const bool fits = events_.Feed(bytes, [&](std::string_view data) {
-      const Event event = Apply(data, outcome_.answer);
-      if (event == Event::kText) outcome_.arrivals.push_back(now);
-      if (event == Event::kMalformed)
-        Fail(outcome_, Failure::kMalformed, StrCat("an event is not JSON: ", Printable(data, 80)));
-    });
+    const bool fits = events_.Feed(bytes, [&](std::string_view data) { Take(data, now); });
     if (!fits) Fail(outcome_, Failure::kMalformed, "an event without end");
     const bool ends = outcome_.answer.text.size() <= kMostAnswerBytes;
     if (!ends) Fail(outcome_, Failure::kMalformed, StrCat("an answer of more than ", kMostAnswerBytes, " bytes"));
@@ -57,11 +58,16 @@ class Body {
   }
 
   /// The body has ended as HTTP wants it to.
-  void End() {
+  void End(Duration now) {
+    if (stream_.value_or(false)) {
+      events_.Finish([&](std::string_view data) {  // half an event is what broke off, and no other one
+        if (data == "[DONE]" || ShallowJson(data).is_object()) Take(data, now);
+      });
+    }
     if (outcome_.http_status != 200) {
       outcome_.unavailable = outcome_.http_status == 503;
       Fail(outcome_, Failure::kRefused, StrCat("HTTP ", outcome_.http_status, ": ", Reason()));
-    } else if (!stream_) {
+    } else if (!stream_.value_or(false)) {
       Fail(outcome_, Failure::kMalformed, StrCat("not an event stream: ", Printable(other_, 200)));
     } else if (!outcome_.answer.error.empty()) {
       Fail(outcome_, Failure::kError, Printable(outcome_.answer.error, 300));
@@ -73,6 +79,13 @@ class Body {
   }
 
  private:
+  void Take(std::string_view data, Duration now) {
+    const Event event = Apply(data, outcome_.answer);
+    if (event == Event::kText) outcome_.arrivals.push_back(now);
+    if (event == Event::kMalformed)
+      Fail(outcome_, Failure::kMalformed, StrCat("an event is not JSON: ", Printable(data, 80)));
+  }
+
   std::string Reason() const {
     if (!moved_to_.empty()) return StrCat("it is at ", Printable(moved_to_, 200));
     const nlohmann::json body = ShallowJson(other_);
@@ -82,7 +95,7 @@ class Body {
   }
 
   Outcome& outcome_;
-  const bool stream_;
+  std::optional<bool> stream_;
   const std::string moved_to_;
   EventLines events_;
   std::string other_;
@@ -173,7 +186,11 @@ asio::awaitable<bool> Client::Exchange(Turn& turn) {
   if (outcome.http_status == 200 && !encoding.empty() && !absl::EqualsIgnoreCase(AbslView(encoding), "identity"))
     Fail(outcome, Failure::kMalformed,
          StrCat("the answer is encoded, which nobody asked for: ", Printable(encoding, 80)));
-  Body body(outcome, outcome.http_status == 200 && IsEventStream(connection.header("Content-Type")),
+  const bool named = IsEventStream(connection.header("Content-Type"));
+  Body body(outcome,
+            outcome.http_status != 200 ? std::optional(false)
+            : named                    ? std::optional(true)
+                                       : std::nullopt,
             outcome.http_status / 100 == 3 ? connection.header("Location") : "");
   while (!connection.ended()) {
     const std::string_view piece = co_await connection.Read(error);
@@ -189,7 +206,7 @@ asio::awaitable<bool> Client::Exchange(Turn& turn) {
     connection.ExpireAfter(std::min(kAfterEnd, turn.deadline - clock_.Now()));
   }
   if (!error) outcome.end = Since();
-  body.End();
+  body.End(outcome.end);
   if (error) co_return true;
   if (connection.keeps() && idle_.size() < 65536) idle_.push_back(std::move(turn.connection));
   co_return true;

@@ -18,13 +18,14 @@ constexpr const char* kStyle = R"(
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--soft:#9aa5b1;--line:#343b44;--paper:#14171b;--band:#1d2228;--bad:#ff8a80;
 --c0:#7aa7ff;--c1:#ffab5e;--c2:#5fd38a;--c3:#e58bf2;--c4:#5cc8dd;--c5:#f0b465;--c6:#a5a0ff;--c7:#ff8bb8}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:0 auto;padding:24px}
-h1{font-size:22px}h2{font-size:17px;margin:32px 0 8px;border-top:1px solid var(--line);padding-top:16px}
+@media(max-width:520px){body{padding:12px}}
+h1{font-size:22px}h1,h2,p{overflow-wrap:anywhere}h2{font-size:17px;margin:32px 0 8px;border-top:1px solid var(--line);padding-top:16px}
 p,.soft{color:var(--soft)}.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;width:100%}
 th,td{text-align:right;padding:4px 6px;font-size:14px;border-bottom:1px solid var(--line);white-space:nowrap}th:first-child,td:first-child{text-align:left}
 th{color:var(--soft);font-weight:600}tr.front td:first-child::after{content:" ★";color:var(--c0)}.bad{color:var(--bad)}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));max-width:100%;gap:16px}
-figure{margin:0;max-width:720px;background:var(--band);border-radius:8px;padding:10px}figcaption{font-weight:600;font-size:14px}
-svg{width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif}.axis{fill:var(--soft)}.grid{stroke:var(--line)}
+figure{margin:0;max-width:720px;min-width:0;overflow-x:auto;background:var(--band);border-radius:8px;padding:10px}figcaption{font-weight:600;font-size:14px}
+svg{width:100%;min-width:460px;height:auto;display:block}svg text{font:12px system-ui,sans-serif}.axis{fill:var(--soft)}.grid{stroke:var(--line)}
 .base{stroke:var(--soft)}.line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke:var(--paper);stroke-width:1}
 .name{fill:var(--ink)}.mark{stroke:var(--bad);stroke-dasharray:4 3}.markname{fill:var(--bad)}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}.s7{stroke:var(--c7)}

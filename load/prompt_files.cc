@@ -21,7 +21,8 @@ using Json = nlohmann::json;
 
 absl::StatusOr<Prompt> Custom(const std::string& text, const BenchOptions& options, const DatasetLine& line) {
   BATON_ASSIGN_OR_RETURN(const Json row, line.Object(text));
-  Prompt prompt{.output_tokens = options.custom_output_len};
+  constexpr int64_t kUnsaid = 256;  // as vLLM has it
+  Prompt prompt{.output_tokens = options.custom_output_len > 0 ? options.custom_output_len : kUnsaid};
   const bool chat = IsChat(options);
   if (row.contains("prompt") && row["prompt"].is_string()) {
     prompt.text = row["prompt"].get<std::string>();
@@ -30,7 +31,8 @@ absl::StatusOr<Prompt> Custom(const std::string& text, const BenchOptions& optio
   } else {
     return line.Wrong(chat ? "neither a \"prompt\" nor \"messages\"" : "no \"prompt\" that is a text");
   }
-  if (row.contains("output_tokens")) {
+  if (options.custom_output_len > 0) return prompt;
+  if (options.custom_output_len < 0 || row.contains("output_tokens")) {
     BATON_ASSIGN_OR_RETURN(const double output, line.Number(row, "output_tokens", 1, kMostTokensOfALine));
     prompt.output_tokens = static_cast<int64_t>(output);
   }

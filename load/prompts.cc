@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "load/bench_checks.h"
 
 namespace baton::load {
 namespace {
@@ -41,17 +42,17 @@ int64_t Around(int64_t length, double ratio, uint64_t draw) {
 uint64_t SharedPiece(uint64_t seed, uint64_t number) { return Mixed(Mixed(seed) ^ (2 * number)); }
 uint64_t OwnPiece(uint64_t seed, uint64_t number) { return Mixed(Mixed(seed) ^ (2 * number + 1)); }
 
-Prompt RandomPrompt(const BenchOptions& o, uint64_t index) {
+Prompt RandomPrompt(const BenchOptions& o, const RangeRatio& ratio, uint64_t index) {
   const uint64_t piece = OwnPiece(o.seed, index);
   Prompt prompt;
-  prompt.tokens = o.random_prefix_len +
-                  Around(o.input_len > 0 ? o.input_len : o.random_input_len, o.random_range_ratio, Mixed(piece));
-  prompt.output_tokens = Around(o.random_output_len, o.random_range_ratio, Mixed(piece + 1));
+  prompt.tokens =
+      o.random_prefix_len + Around(o.input_len > 0 ? o.input_len : o.random_input_len, ratio.input, Mixed(piece));
+  prompt.output_tokens = Around(o.random_output_len, ratio.output, Mixed(piece + 1));
   prompt.pieces = {{SharedPiece(o.seed, 0), o.random_prefix_len}, {piece, prompt.tokens - o.random_prefix_len}};
   return prompt;
 }
 
-Prompt PrefixedPrompt(const BenchOptions& o, uint64_t index) {
+Prompt PrefixedPrompt(const BenchOptions& o, const RangeRatio&, uint64_t index) {
   const int64_t suffix = o.input_len > 0 ? std::max<int64_t>(1, o.input_len - o.prefix_repetition_prefix_len)
                                          : o.prefix_repetition_suffix_len;
   Prompt prompt;
@@ -63,7 +64,7 @@ Prompt PrefixedPrompt(const BenchOptions& o, uint64_t index) {
   return prompt;
 }
 
-Prompt SonnetPrompt(const BenchOptions& o, uint64_t index) {
+Prompt SonnetPrompt(const BenchOptions& o, const RangeRatio&, uint64_t index) {
   const int64_t tokens = o.input_len > 0 ? o.input_len : o.sonnet_input_len;
   const int64_t shared = std::min(o.sonnet_prefix_len, tokens - 1);
   return {.text = {},
@@ -75,7 +76,7 @@ Prompt SonnetPrompt(const BenchOptions& o, uint64_t index) {
 
 struct Made {
   std::string_view name;
-  Prompt (*make)(const BenchOptions& options, uint64_t index);
+  Prompt (*make)(const BenchOptions& options, const RangeRatio& ratio, uint64_t index);
 };
 constexpr Made kMade[] = {{"random", RandomPrompt}, {"prefix_repetition", PrefixedPrompt}, {"sonnet", SonnetPrompt}};
 
@@ -115,7 +116,9 @@ absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options, std
   std::vector<Prompt> prompts;
   const auto made = std::ranges::find(kMade, options.dataset_name, &Made::name);
   if (made != std::end(kMade)) {
-    for (int64_t i = 0; i < options.num_prompts; ++i) prompts.push_back(made->make(options, static_cast<uint64_t>(i)));
+    BATON_ASSIGN_OR_RETURN(const RangeRatio ratio, ParseRangeRatio(options.random_range_ratio));
+    for (int64_t i = 0; i < options.num_prompts; ++i)
+      prompts.push_back(made->make(options, ratio, static_cast<uint64_t>(i)));
   } else {
     absl::StatusOr<std::vector<Prompt>> read = ReadPrompts(options, note);
     if (!read.ok()) return read.status();

@@ -112,7 +112,10 @@ std::string Findings(const Report& r) {
   if (s.median) out += StagesRow("Median", *s.median) + StagesRow("P99   ", *s.p99);
   out += FaultRows(r.measured);
   if (r.measured.verified) out += VerifiedRows(*r.measured.verified);
-  if (s.tokens_are_chunks) out += "The server counts no tokens (no usage): an answer's tokens are its chunks.\n";
+  if (s.tokens_are_chunks) {
+    out += StrCat("The server counts no tokens (no usage): an answer's tokens are its chunks, ",
+                  s.input_tokens > 0 ? "a prompt's are those it was made of.\n" : "a prompt's are not known.\n");
+  }
   if (s.gaps_in_bursts > kManyBursts)
     out += absl::StrFormat(
         "%.0f %% of the gaps between chunks are below 0.1 ms: they came in bursts of %.1f, a burst each %.1f ms "
@@ -290,7 +293,9 @@ std::string ResultFileName(const Report& r) {
   const BenchOptions& o = r.options;
   const Measured& m = r.measured;
   const std::string model = m.model.substr(m.model.rfind('/') + 1);
-  const std::string rate = std::isinf(m.point.request_rate) ? "inf" : StrCat(m.point.request_rate);
+  std::string rate = std::isinf(m.point.request_rate) ? "inf" : StrCat(m.point.request_rate);
+  if (o.ramp_up_strategy != "none")
+    rate = StrCat("ramp-up-", o.ramp_up_strategy, "-", o.ramp_up_start_rps, "qps-", o.ramp_up_end_rps);
   const int64_t limit = m.point.max_concurrency;
   const std::string name = StrCat(o.label.empty() ? o.backend : o.label, m.target.empty() ? "" : StrCat("-", m.target),
                                   "-", rate, "qps", limit > 0 ? StrCat("-concurrency", limit) : "",

@@ -23,7 +23,7 @@ absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::
   fields["model"] = o.served_model_name.empty() ? model : o.served_model_name;
   fields["stream"] = true;
   fields["stream_options"] = {{"include_usage", true}};
-  if (o.ignore_eos) fields["ignore_eos"] = true;
+  if (IgnoresEos(o)) fields["ignore_eos"] = true;
   for (const auto& [name, text] : {std::pair{"temperature", &o.temperature},
                                    {"top_p", &o.top_p},
                                    {"top_k", &o.top_k},

@@ -93,6 +93,8 @@ class Offering {
     co_await client_->Ask(run_.prompts[index], index, StrCat(run_.request_id_prefix, index), outcome);
     --running_;
     ++ended_;
+    Answer& answer = outcome.answer;  // of a server that counts nothing: a made prompt has about so many
+    if (outcome.ok() && !answer.counted && answer.prompt_tokens == 0) answer.prompt_tokens = run_.prompts[index].tokens;
     if (!outcome.ok()) ++failed_;
     if (run_.on_end) run_.on_end(ended_, failed_);
     if (ended_ == run_.prompts.size()) fault_timer_.cancel();

@@ -1,12 +1,14 @@
-// guidellm's report, version 2 of its schema. Its inter token latency is our TPOT until the last token; its time per
-// output token is the last one's time by all; percentiles of rates are those of the seconds of the run.
+// guidellm's report, version 2 of its schema. Its inter token latency is our TPOT until the last token, of which an
+// answer's counts as often as it has gaps; its time per output token is the last one's time by all.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "common/net/address.h"
 #include "common/str_cat.h"
+#include "load/formats/distribution.h"
 #include "load/formats/formats.h"
 
 namespace baton::load {
@@ -14,49 +16,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 using Outcomes = std::vector<const Outcome*>;
-
-double MostFrequent(std::vector<double> values) {
-  std::ranges::sort(values);
-  double best = values.front();
-  size_t most = 0;
-  for (size_t i = 0; i < values.size();) {
-    const auto end = static_cast<size_t>(std::ranges::upper_bound(values, values[i]) - values.begin());
-    if (end - i > most) {
-      most = end - i;
-      best = values[i];
-    }
-    i = end;
-  }
-  return best;
-}
-
-OrderedJson DistributionOf(const std::vector<double>& values) {
-  const Statistics s(values);
-  const double variance = s.deviation() * s.deviation();
-  OrderedJson percentiles = OrderedJson::object();
-  for (const auto& [name, percent] : {std::pair{"p001", 0.1},
-                                      {"p01", 1.0},
-                                      {"p05", 5.0},
-                                      {"p10", 10.0},
-                                      {"p25", 25.0},
-                                      {"p50", 50.0},
-                                      {"p75", 75.0},
-                                      {"p90", 90.0},
-                                      {"p95", 95.0},
-                                      {"p99", 99.0},
-                                      {"p999", 99.9}})
-    percentiles[name] = s.Percentile(percent);
-  return {{"mean", s.mean()},
-          {"median", s.Percentile(50)},
-          {"mode", values.empty() ? 0 : MostFrequent(values)},
-          {"variance", variance},
-          {"std_dev", s.deviation()},
-          {"min", s.Percentile(0)},
-          {"max", s.most()},
-          {"count", values.size()},
-          {"total_sum", s.mean() * static_cast<double>(values.size())},
-          {"percentiles", std::move(percentiles)}};
-}
 
 /// The outcomes of one run, as it divides them; nothing is cut off at the end of ours.
 struct Divided {
@@ -67,111 +26,183 @@ OrderedJson ByStatus(const OrderedJson& good, const OrderedJson& bad, const Orde
   return {{"successful", good}, {"errored", bad}, {"incomplete", DistributionOf({})}, {"total", all}};
 }
 
-// A figure of each request that has it.
+// The same of each status's outcomes.
+template <class Make>
+OrderedJson Each(const Divided& d, const Make& make) {
+  return ByStatus(make(d.good), make(d.bad), make(d.all));
+}
+
+// Values that `add` makes of each request.
+template <class Add>
+OrderedJson Values(const Divided& d, const Add& add) {
+  return Each(d, [&](const Outcomes& of) {
+    std::vector<Weighted> values;
+    for (const Outcome* o : of) add(*o, values);
+    return DistributionOf(std::move(values));
+  });
+}
+
+// A figure that each request has.
 template <class Figure>
 OrderedJson Of(const Divided& d, const Figure& figure) {
-  auto values = [&](const Outcomes& of) {
-    std::vector<double> out;
-    for (const Outcome* o : of) {
-      if (const std::optional<double> value = figure(*o)) out.push_back(*value);
-    }
-    return DistributionOf(out);
-  };
-  return ByStatus(values(d.good), values(d.bad), values(d.all));
+  return Values(d, [&](const Outcome& o, std::vector<Weighted>& out) { out.push_back({figure(o)}); });
 }
 
-// The part of a second that belongs to the run.
-double Within(double seconds, size_t second) { return std::min(1.0, seconds - static_cast<double>(second)); }
+// Of a request's amounts, whenever they come.
+template <class Add>
+OrderedJson Rate(const Divided& d, double seconds, const Add& add) {
+  return Each(d, [&](const Outcomes& of) {
+    std::vector<Came> came;
+    for (const Outcome* o : of) add(*o, came);
+    return RateDistribution(std::move(came), 0, seconds);
+  });
+}
 
-// An amount of each request, which comes at its end, per second of the run: the mean is the whole amount by the time.
 template <class Amount>
-OrderedJson Rate(const Divided& d, double seconds, const Amount& amount) {
-  auto rates = [&](const Outcomes& of) {
-    std::vector<double> by_second(static_cast<size_t>(std::ceil(std::max(seconds, 1e-9))));
+OrderedJson Running(const Divided& d, double seconds, const Amount& amount) {
+  return Each(d, [&](const Outcomes& of) {
+    std::vector<Ran> ran;
+    for (const Outcome* o : of) ran.push_back({Seconds(o->sent), Seconds(o->end), amount(*o)});
+    return RunningDistribution(ran, 0, seconds);
+  });
+}
+
+double TokensIn(const Outcome& o) { return static_cast<double>(o.answer.prompt_tokens); }
+double TokensOut(const Outcome& o) { return static_cast<double>(o.OutputTokens()); }
+
+// Prompts are counted when their first token comes, or at the end.
+void AddPrompt(const Outcome& o, std::vector<Came>& out) {
+  out.push_back({Seconds(o.arrivals.empty() ? o.end : o.arrivals.front()), TokensIn(o)});
+}
+
+// One token with the first chunk, the others in equal parts with the chunks behind it.
+void AddAnswer(const Outcome& o, std::vector<Came>& out) {
+  if (o.arrivals.size() < 2 || o.OutputTokens() < 1) {
+    out.push_back({Seconds(o.arrivals.empty() ? o.end : o.arrivals.back()), TokensOut(o)});
+    return;
+  }
+  const double each = (TokensOut(o) - 1) / static_cast<double>(o.arrivals.size() - 1);
+  for (size_t i = 0; i < o.arrivals.size(); ++i) out.push_back({Seconds(o.arrivals[i]), i == 0 ? 1 : each});
+}
+
+void AddIterations(const Outcome& o, bool first, std::vector<Weighted>& out) {
+  std::vector<Came> came;
+  AddAnswer(o, came);
+  if (came.size() < 2 && !first) return;
+  for (size_t i = first ? 0 : 1; i < came.size(); ++i) out.push_back({came[i].amount});
+}
+
+void AddTimePerToken(const Outcome& o, std::vector<Weighted>& out) {
+  const Duration last = o.arrivals.empty() ? o.end : o.arrivals.back();
+  if (o.OutputTokens() > 0) out.push_back({Milliseconds(last - o.sent) / TokensOut(o), TokensOut(o)});
+}
+
+void AddGap(const Outcome& o, std::vector<Weighted>& out) {
+  if (o.OutputTokens() < 2 || o.arrivals.empty()) return;
+  const double gaps = TokensOut(o) - 1;
+  out.push_back({Milliseconds(o.arrivals.back() - o.arrivals.front()) / gaps, gaps});
+}
+
+double Words(const Outcome& o) {
+  double words = 0;
+  bool within = false;
+  for (const char c : o.answer.text) {
+    const bool letter = !absl::ascii_isspace(static_cast<unsigned char>(c));
+    words += letter && !within ? 1 : 0;
+    within = letter;
+  }
+  return words;
+}
+
+// Code points of UTF-8.
+double Characters(const Outcome& o) {
+  return static_cast<double>(
+      std::ranges::count_if(o.answer.text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+using Amount = double (*)(const Outcome& outcome);
+
+// Amounts of each request in three ways, each amount for itself.
+void AddAmounts(OrderedJson& out, const char* side, const Divided& d, double seconds,
+                const std::vector<Amount>& amounts) {
+  out[side] = Values(d, [&](const Outcome& o, std::vector<Weighted>& values) {
+    for (const Amount amount : amounts) values.push_back({amount(o)});
+  });
+  out[StrCat(side, "_per_second")] = Rate(d, seconds, [&](const Outcome& o, std::vector<Came>& came) {
+    for (const Amount amount : amounts) came.push_back({Seconds(o.end), amount(o)});
+  });
+  out[StrCat(side, "_concurrency")] = Running(d, seconds, [&](const Outcome& o) {
     double sum = 0;
-    for (const Outcome* o : of) {
-      const auto second = static_cast<size_t>(std::max(0.0, Seconds(o->end)));
-      by_second[std::min(second, by_second.size() - 1)] += amount(*o);
-      sum += amount(*o);
-    }
-    for (size_t s = 0; s < by_second.size(); ++s) by_second[s] /= std::max(Within(seconds, s), 1e-9);
-    OrderedJson out = DistributionOf(by_second);
-    out["mean"] = seconds > 0 ? sum / seconds : 0;
-    out["count"] = of.size();
-    return out;
-  };
-  return ByStatus(rates(d.good), rates(d.bad), rates(d.all));
+    for (const Amount amount : amounts) sum += amount(o);
+    return sum;
+  });
 }
 
-// Requests that run, over the run: each second's mean.
-OrderedJson Running(const Divided& d, double seconds) {
-  auto running = [&](const Outcomes& of) {
-    std::vector<double> by_second(static_cast<size_t>(std::ceil(std::max(seconds, 1e-9))));
-    for (const Outcome* o : of) {
-      const double begin = Seconds(o->sent), end = Seconds(o->end);
-      for (auto s = static_cast<size_t>(std::max(0.0, begin)); s < by_second.size() && static_cast<double>(s) < end;
-           ++s)
-        by_second[s] += std::min(end, static_cast<double>(s + 1)) - std::max(begin, static_cast<double>(s));
-    }
-    for (size_t s = 0; s < by_second.size(); ++s) by_second[s] /= std::max(Within(seconds, s), 1e-9);
-    return DistributionOf(by_second);
-  };
-  return ByStatus(running(d.good), running(d.bad), running(d.all));
-}
-
-OrderedJson Metrics(const Divided& d, const Summary& s) {
-  const double seconds = s.duration_s;
-  auto if_begun = [](double (Outcome::*figure)() const) {
-    return [figure](const Outcome& o) -> std::optional<double> {
-      return o.arrivals.empty() ? std::nullopt : std::optional((o.*figure)());
-    };
-  };
-  auto prompt = [](const Outcome& o) { return static_cast<double>(o.answer.prompt_tokens); };
-  auto answer = [](const Outcome& o) { return static_cast<double>(o.OutputTokens()); };
-  auto both = [=](const Outcome& o) { return prompt(o) + answer(o); };
-  auto some = [](auto amount) { return [amount](const Outcome& o) { return std::optional<double>(amount(o)); }; };
+OrderedJson Uncounted() {
   OrderedJson out = OrderedJson::object();
-  out["request_totals"] = {
-      {"successful", d.good.size()}, {"errored", d.bad.size()}, {"incomplete", 0}, {"total", d.all.size()}};
-  out["requests_per_second"] = Rate(d, seconds, [](const Outcome&) { return 1.0; });
-  out["request_concurrency"] = Running(d, seconds);
-  out["request_latency"] = Of(d, [](const Outcome& o) { return std::optional(o.E2elMs() / 1000); });
-  out["request_dispatch_delay"] = Of(d, [](const Outcome& o) { return std::optional(Seconds(o.sent - o.due)); });
-  out["request_streaming_iterations_count"] =
-      Of(d, [](const Outcome& o) { return std::optional(static_cast<double>(o.arrivals.size())); });
-  out["prompt_token_count"] = Of(d, some(prompt));
-  out["output_token_count"] = Of(d, some(answer));
-  out["total_token_count"] = Of(d, some(both));
-  out["time_to_first_token_ms"] = out["time_to_first_output_token_ms"] = Of(d, if_begun(&Outcome::TtftMs));
-  out["time_per_output_token_ms"] = Of(d, [](const Outcome& o) -> std::optional<double> {
-    if (o.OutputTokens() < 1 || o.arrivals.empty()) return std::nullopt;
-    return Milliseconds(o.arrivals.back() - o.sent) / static_cast<double>(o.OutputTokens());
-  });
-  out["inter_token_latency_ms"] = Of(d, [](const Outcome& o) -> std::optional<double> {
-    if (o.OutputTokens() < 2 || o.arrivals.empty()) return std::nullopt;
-    return Milliseconds(o.arrivals.back() - o.arrivals.front()) / static_cast<double>(o.OutputTokens() - 1);
-  });
-  out["time_to_last_round_trip_ms"] = out["avg_round_trip_time_ms"] =
-      Of(d, [](const Outcome&) { return std::optional<double>(); });  // of sockets that stay open
-  out["prompt_tokens_per_second"] = Rate(d, seconds, prompt);
-  out["output_tokens_per_second"] = Rate(d, seconds, answer);
-  out["tokens_per_second"] = Rate(d, seconds, both);
-  out["output_tokens_per_iteration"] = out["iter_tokens_per_iteration"] = Of(d, [](const Outcome& o) {
-    return o.arrivals.empty()
-               ? std::nullopt
-               : std::optional(static_cast<double>(o.OutputTokens()) / static_cast<double>(o.arrivals.size()));
-  });
+  for (const char* side : {"input", "output", "total"}) {
+    for (const char* how : {"", "_per_second", "_concurrency"}) out[StrCat(side, how)] = nullptr;
+  }
+  return out;
+}
+
+// Texts; there are no pictures and sounds. Words and characters of prompts are not kept.
+void AddKinds(OrderedJson& out, const Divided& d, double seconds) {
   for (const auto& [kind, parts] : std::initializer_list<std::pair<const char*, std::vector<const char*>>>{
            {"text", {"tokens", "words", "characters"}},
            {"image", {"tokens", "images", "pixels", "bytes"}},
            {"video", {"tokens", "frames", "seconds", "bytes"}},
            {"audio", {"tokens", "samples", "seconds", "bytes"}},
            {"tool_call", {"tokens", "mixed_tokens", "count"}}}) {
-    for (const char* part : parts) out[kind][part] = nullptr;  // texts are counted above; there is nothing else
+    for (const char* part : parts) out[kind][part] = nullptr;
   }
-  if (s.good) {
-    out["slo_attainment"] = d.good.empty() ? 0 : static_cast<double>(*s.good) / static_cast<double>(d.good.size());
-    out["slo_determined_requests"] = d.good.size();
+  OrderedJson tokens = Uncounted(), words = Uncounted(), characters = Uncounted();
+  AddAmounts(tokens, "input", d, seconds, {TokensIn});
+  AddAmounts(tokens, "output", d, seconds, {TokensOut});
+  AddAmounts(tokens, "total", d, seconds, {TokensIn, TokensOut});
+  AddAmounts(words, "output", d, seconds, {Words});
+  AddAmounts(characters, "output", d, seconds, {Characters});
+  out["text"] = {{"tokens", std::move(tokens)}, {"words", std::move(words)}, {"characters", std::move(characters)}};
+}
+
+OrderedJson Metrics(const Divided& d, const Summary& s) {
+  const double seconds = s.duration_s;
+  const auto ends = [](const Outcome& o, std::vector<Came>& out) { out.push_back({Seconds(o.end)}); };
+  const auto ttft = [](const Outcome& o, std::vector<Weighted>& out) {
+    if (!o.arrivals.empty()) out.push_back({o.TtftMs()});
+  };
+  OrderedJson out = OrderedJson::object();
+  out["request_totals"] = {
+      {"successful", d.good.size()}, {"errored", d.bad.size()}, {"incomplete", 0}, {"total", d.all.size()}};
+  out["requests_per_second"] = Rate(d, seconds, ends);
+  out["request_concurrency"] = Running(d, seconds, [](const Outcome&) { return 1.0; });
+  out["request_latency"] = Of(d, [](const Outcome& o) { return o.E2elMs() / 1000; });
+  out["request_dispatch_delay"] = Of(d, [](const Outcome& o) { return Seconds(o.sent - o.due); });
+  out["request_scheduled_latency"] = Of(d, [](const Outcome& o) { return Seconds(o.end - o.due); });
+  out["request_streaming_iterations_count"] =
+      Of(d, [](const Outcome& o) { return static_cast<double>(o.arrivals.size()); });
+  out["prompt_token_count"] = Of(d, TokensIn);
+  out["output_token_count"] = Of(d, TokensOut);
+  out["total_token_count"] = Of(d, [](const Outcome& o) { return TokensIn(o) + TokensOut(o); });
+  out["time_to_first_token_ms"] = out["time_to_first_output_token_ms"] = Values(d, ttft);
+  out["time_per_output_token_ms"] = Values(d, AddTimePerToken);
+  out["inter_token_latency_ms"] = Values(d, AddGap);
+  out["time_to_last_round_trip_ms"] = out["avg_round_trip_time_ms"] =
+      Values(d, [](const Outcome&, std::vector<Weighted>&) {});  // of sockets that stay open
+  out["prompt_tokens_per_second"] = Rate(d, seconds, AddPrompt);
+  out["output_tokens_per_second"] = Rate(d, seconds, AddAnswer);
+  out["tokens_per_second"] = Rate(d, seconds, [](const Outcome& o, std::vector<Came>& came) {
+    AddPrompt(o, came);
+    AddAnswer(o, came);
+  });
+  out["output_tokens_per_iteration"] =
+      Values(d, [](const Outcome& o, std::vector<Weighted>& values) { AddIterations(o, true, values); });
+  out["iter_tokens_per_iteration"] =
+      Values(d, [](const Outcome& o, std::vector<Weighted>& values) { AddIterations(o, false, values); });
+  AddKinds(out, d, seconds);
+  if (s.good) {  // who fails keeps no goal
+    out["slo_attainment"] = d.all.empty() ? 0 : static_cast<double>(*s.good) / static_cast<double>(d.all.size());
+    out["slo_determined_requests"] = d.all.size();
   }
   return out;
 }
@@ -201,7 +232,8 @@ OrderedJson RequestEntry(const Outcome& o, size_t number, double start) {
             {"timings", std::move(timings)},
             {"error", o.ok() ? OrderedJson() : OrderedJson(o.error)}}},
           {"input_metrics", {{"text_tokens", o.answer.prompt_tokens}, {"cached_tokens", o.answer.cached_tokens}}},
-          {"output_metrics", {{"text_tokens", o.OutputTokens()}}}};
+          {"output_metrics",
+           {{"text_tokens", o.OutputTokens()}, {"text_words", Words(o)}, {"text_characters", Characters(o)}}}};
 }
 
 OrderedJson Strategy(const LoadPoint& point, double burstiness) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/str_cat.h"
+#include "load/bench_checks.h"
 #include "load/formats/formats.h"
 #include "load/report_lists.h"
 
@@ -34,7 +35,8 @@ OrderedJson ResultLine(const Measured& m, const BenchOptions& o) {
   out["sharegpt_output_len"] = o.sharegpt_output_len > 0 ? OrderedJson(o.sharegpt_output_len) : OrderedJson();
   out["random_input_len"] = o.random_input_len;
   out["random_output_len"] = o.random_output_len;
-  out["random_range_ratio"] = o.random_range_ratio;
+  const absl::StatusOr<RangeRatio> ratio = ParseRangeRatio(o.random_range_ratio);
+  out["random_range_ratio"] = ratio.ok() ? ratio->input : 0;
   out["server_info"] = OrderedJson();
   out["duration"] = seconds;
   out["completed"] = s.completed;

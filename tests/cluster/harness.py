@@ -286,6 +286,6 @@ class HeldStream:
         return events((self.first + self.response.read()).decode())
 
 
-def run(args, timeout=60, env=None):
-    """A `baton` command that ends by itself."""
-    return subprocess.run([str(BATON), *map(str, args)], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
+def run(args, timeout=60, env=None, **how):
+    """A `baton` command that ends by itself. `how`: more of what subprocess.run takes."""
+    return subprocess.run([str(BATON), *map(str, args)], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, **how)

@@ -2,8 +2,10 @@
 killed in the middle, and the results of several generators as one."""
 import http.server
 import json
+import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -191,6 +193,20 @@ class Bench(unittest.TestCase):
         with OddServer() as server:
             said = self.bench("--base-url", server.url, *SMALL[2:], "--num-prompts", 2, code=6, timeout=30)
             self.assertIn(f"{server.url}: no answer within 10 s", said)
+
+    def test_a_key_of_the_environment_is_shown_as_other_clients_do(self):
+        with Cluster(args=["--threads", 1, "--api-key", "k1"]) as c:
+            ask = ["--base-url", f"http://127.0.0.1:{c.port}", *SMALL[2:], "--num-prompts", 2]
+            self.assertIn("/v1/models answers 401", self.bench(*ask, code=6))
+            for more, key in (([], "k1"), (["--api-key", "k1"], "k2"), (["--header", "Authorization=Bearer k1"], "k2"), (["--header", "authorization=bearer k1"], "")):
+                self.assertRegex(self.bench(*ask, *more, env={**os.environ, "OPENAI_API_KEY": key}), r"Successful requests: +2\b")
+            self.assertIn("a key is one line", self.bench(*ask, env={**os.environ, "OPENAI_API_KEY": "k1\nX: y"}, code=2))
+
+    def test_more_requests_at_a_time_than_files_that_a_shell_lets_it_have(self):
+        few = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        with OddServer() as server:
+            said = self.bench("--base-url", server.url, "--model", "m", *SMALL[2:], "--num-prompts", 100, "--request-timeout-ms", 2000, code=6, preexec_fn=few)
+        self.assertRegex(said, r"Failed, timeout: +100\b")
 
     def test_layouts_are_clusters_that_are_measured_side_by_side(self):
         small = [*SMALL[2:], "--num-prompts", 6, "--max-concurrency", 2, "--temperature", "0.7"]

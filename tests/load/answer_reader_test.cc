@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
+
 namespace baton::load {
 namespace {
 
@@ -31,6 +33,19 @@ TEST(EventLines, ALineMayEndWithACrAloneAndAByteOrderMarkIsSkipped) {
           lines.Feed(std::string_view(bytes).substr(at, piece), [&](std::string_view e) { events.emplace_back(e); }));
     EXPECT_THAT(events, ElementsAre("one", "two", "three", "four")) << piece;
   }
+}
+
+TEST(EventLines, ABodyBeginsAsEventsOrNotOnceThatIsSeen) {
+  for (const char* yes : {"data:", "data: x", ": ping", "\r\n\ndata: x", "event: x", "id: 1", "retry: 5",
+                          "\xEF\xBB\xBF"
+                          "data: x"})
+    EXPECT_EQ(BeginsAsEvents(yes), std::optional(true)) << yes;
+  for (const char* no : {"{", "<html>", "datum", "eve: ", " data: x", "x"})
+    EXPECT_EQ(BeginsAsEvents(no), std::optional(false)) << no;
+  for (const char* unseen : {"", "\n", "d", "data", "\xEF", "\xEF\xBB\xBF",
+                             "\xEF\xBB\xBF"
+                             "eve"})
+    EXPECT_EQ(BeginsAsEvents(unseen), std::nullopt) << unseen;
 }
 
 TEST(EventLines, AnEventWithoutEndIsNotKept) {

@@ -81,6 +81,27 @@ TEST(Formats, GuidellmHasABenchmarkPerRunWithTheFiguresOfBothStates) {
   EXPECT_EQ(second["requests"]["successful"][1]["info"]["timings"]["request_start"], 1000.05);
 }
 
+TEST(Formats, OfGuidellmAnAnswersGapCountsAsOftenAsItHasGapsAndWhoFailsKeepsNoGoal) {
+  std::vector<Measured> all = Two();
+  Outcome& longer = all[1].run.outcomes[0];  // 21 tokens in the time of 5: gaps of 2 ms
+  longer.answer.completion_tokens = 21;
+  longer.answer.text = "two w\xc3\xb6rds";
+  all[1].summary = Summarize(all[1].run, {.ttft_ms = 10});
+  const Json report = Json::parse(GuidellmReport(all, {}));
+  const Json& metrics = report["benchmarks"][1]["metrics"];
+  const Json& gaps = metrics["inter_token_latency_ms"]["successful"];
+  EXPECT_DOUBLE_EQ(gaps["mean"].get<double>(), (20 * 2.0 + 8 * 4 * 10.0) / 52);
+  EXPECT_EQ(gaps["count"], 52);
+  EXPECT_EQ(metrics["slo_attainment"], 0.9) << "of ten, one has failed";
+  EXPECT_EQ(metrics["slo_determined_requests"], 10);
+  const Json& text = metrics["text"];
+  EXPECT_EQ(text["tokens"]["input"]["successful"]["total_sum"], 9 * 50.0);
+  EXPECT_EQ(text["tokens"]["output"]["successful"]["total_sum"], 8 * 5 + 21.0);
+  EXPECT_EQ(text["words"]["output"]["successful"]["max"], 2.0);
+  EXPECT_EQ(text["characters"]["output"]["successful"]["max"], 9.0);
+  EXPECT_TRUE(text["words"]["input"].is_null()) << "nobody keeps the prompt";
+}
+
 TEST(Formats, SglangHasALinePerRun) {
   const std::string text = SglangLines(Two(), {});
   const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());

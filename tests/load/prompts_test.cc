@@ -34,7 +34,7 @@ int64_t Words(const std::string& text) { return 1 + std::ranges::count(text, ' '
 TEST(Prompts, RandomLengthsStayInTheirRangeAndTheSeedDecides) {
   BenchOptions o{
       .num_prompts = 200, .seed = 3, .random_input_len = 100, .random_output_len = 10, .random_prefix_len = 20};
-  o.random_range_ratio = 0.5;
+  o.random_range_ratio = "0.5";
   const auto prompts = MakePrompts(o), again = MakePrompts(o);
   ASSERT_TRUE(prompts.ok());
   std::set<int64_t> lengths;
@@ -49,6 +49,18 @@ TEST(Prompts, RandomLengthsStayInTheirRangeAndTheSeedDecides) {
   EXPECT_GT(lengths.size(), 20u);
   o.seed = 4;
   EXPECT_NE(MakePrompts(o)->front().text, prompts->front().text);
+}
+
+TEST(Prompts, EachOfBothLengthsMayHaveARangeOfItsOwn) {
+  BenchOptions o{.num_prompts = 100, .random_input_len = 100, .random_output_len = 100};
+  o.random_range_ratio = R"({"input": 0, "output": 0.5})";
+  std::set<int64_t> answers;
+  const std::vector<Prompt> prompts = *MakePrompts(o);
+  for (const Prompt& p : prompts) {
+    EXPECT_EQ(p.tokens, 100);
+    answers.insert(p.output_tokens);
+  }
+  EXPECT_GT(answers.size(), 20u);
 }
 
 TEST(Prompts, IdsHaveExactLengthsAndLieInTheVocabularyAndAreRefusedForChats) {
@@ -250,6 +262,18 @@ TEST_F(DatasetFile, ABrokenLineIsNamedWithFileAndNumber) {
       << "a thousand years have no Duration";
   for (const char* line : {R"({"messages": []})", R"({"prompt": 7})", R"({"prompt": "x", "output_tokens": 0})"})
     EXPECT_THAT(Read("custom", StrCat(line, "\n")).status().message(), StartsWithText(path_ + ":1: ")) << line;
+}
+
+TEST_F(DatasetFile, TheLengthOfAnAnswerIsItsLinesOwnUnlessAFlagSaysOneForAll) {
+  const std::string lines = "{\"prompt\":\"a\",\"output_tokens\":7}\n{\"prompt\":\"b\"}\n";
+  const auto lengths = [&](int64_t flag) {
+    const auto prompts = *Read("custom", lines, {.custom_output_len = flag});
+    return std::pair(prompts.at(0).output_tokens, prompts.at(1).output_tokens);
+  };
+  EXPECT_EQ(lengths(0), std::pair(int64_t{7}, int64_t{256}));
+  EXPECT_EQ(lengths(9), std::pair(int64_t{9}, int64_t{9}));
+  EXPECT_THAT(Read("custom", lines, {.custom_output_len = -1}).status().message(),
+              HasSubstr(":2: no \"output_tokens\""));
 }
 
 TEST_F(DatasetFile, ShareGptGivesFirstQuestionsAndGuessesTheirAnswersLength) {

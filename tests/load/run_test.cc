@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "common/str_cat.h"
@@ -187,6 +188,58 @@ TEST(Execute, OddButRightStreamsAreRead) {
   }
 }
 
+TEST(Execute, AStreamIsOneWhateverItsServerCallsIt) {
+  const std::string events =
+      "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"stop\"}]}\n\n"
+      "data: [DONE]\n\n";
+  for (const char* type : {"", "Content-Type: text/plain\r\n", "Content-Type: application/json\r\n"}) {
+    for (const char* begin : {"", "\r\n", ": ping\n\n", "event: message\nid: 7\n"}) {
+      const std::string head = StrCat("HTTP/1.1 200 OK\r\n", type, "Transfer-Encoding: chunked\r\n\r\n");
+      std::string bytes = head;
+      for (const char c : begin + events) bytes += StrCat("1\r\n", std::string(1, c), "\r\n");
+      StubServer server([&](const std::string&, int) { return Reply{bytes + "0\r\n\r\n"}; });
+      const RunResult run = Try(server.port(), Few(2, 1)).run;
+      for (const Outcome& o : run.outcomes) {
+        EXPECT_TRUE(o.ok()) << o.error << " " << type << begin;
+        EXPECT_EQ(o.answer.text, "ab");
+        EXPECT_EQ(o.arrivals.size(), 2u);
+      }
+    }
+  }
+}
+
+TEST(Execute, TheLastEventNeedsNoLineBehindIt) {
+  const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+  const std::string text = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
+  const std::string last = "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"stop\"}]}";
+  for (const std::string& end : {last, last + "\n", text + "data: [DONE]", text + "data: [DONE]\r"}) {
+    StubServer server([&](const std::string&, int) { return Reply{head + text + end, true}; });
+    const RunResult run = Try(server.port(), Few(2, 1)).run;
+    for (const Outcome& o : run.outcomes) {
+      EXPECT_TRUE(o.ok()) << o.error << " " << end;
+      EXPECT_EQ(o.arrivals.size(), 2u);
+    }
+  }
+  StubServer server([&](const std::string&, int) { return Reply{head + text + last.substr(0, 30), true}; });
+  const RunResult half = Try(server.port(), Few(1, 1)).run;
+  EXPECT_EQ(half.outcomes[0].failure, Failure::kBroken) << half.outcomes[0].error;
+}
+
+TEST(Execute, APromptOfAServerThatCountsNothingHasTheTokensItWasMadeOf) {
+  for (const bool counts : {true, false}) {
+    StubServer server([&](const std::string&, int) {
+      std::vector<std::string> events = GoodEvents("a");
+      if (!counts) events.erase(events.begin() + 3);
+      return Reply{Stream(events)};
+    });
+    BenchOptions o = Few(3, 1);
+    o.random_input_len = 7;
+    const Summary s = Summarize(Try(server.port(), o).run, {});
+    EXPECT_EQ(s.input_tokens, counts ? 3 * 4 : 3 * 7);
+    EXPECT_EQ(s.tokens_are_chunks, !counts);
+  }
+}
+
 TEST(Execute, AnAnswerWithoutEndIsGivenUp) {
   std::string events = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
   const std::string one = StrCat("data: {\"choices\":[{\"text\":\"", std::string(8 << 20, 'x'), "\"}]}\n\n");
@@ -206,6 +259,21 @@ TEST(RequestBody, WhatExtraBodySaysStandsInThePlaceOfOurs) {
   for (const char* bad : {R"({"stream":false})", R"({"prompt":"x"})", R"({"messages":[]})", "[]"}) {
     o.extra_body = bad;
     EXPECT_THAT(std::string(RequestBody::Make(o, "m").status().message()), HasSubstr("--extra-body")) << bad;
+  }
+}
+
+TEST(RequestBody, AnswersToMadePromptsAndOfTracesAreAsLongAsTheyAskUnlessToldOtherwise) {
+  const auto says = [](const std::string& dataset, std::optional<bool> told) {
+    BenchOptions o{.dataset_name = dataset, .ignore_eos = told};
+    return nlohmann::json::parse(RequestBody::Make(o, "m")->Of({.text = "x"}, 0)).contains("ignore_eos");
+  };
+  for (const char* dataset : {"random", "mooncake", "timed_trace", "azure"}) {
+    EXPECT_TRUE(says(dataset, std::nullopt)) << dataset;
+    EXPECT_FALSE(says(dataset, false)) << dataset;
+  }
+  for (const char* dataset : {"custom", "sharegpt", "sonnet", "prefix_repetition"}) {
+    EXPECT_FALSE(says(dataset, std::nullopt)) << dataset;
+    EXPECT_TRUE(says(dataset, true)) << dataset;
   }
 }
 

@@ -191,6 +191,7 @@ TEST(Report, ARampSaysWhenItReachedEachRate) {
   }
   EXPECT_EQ(events[1]["timestamp"].get<std::string>().substr(19), ".303000")
       << "request 3, sent 303 ms after the start";
+  EXPECT_THAT(ResultFileName({o, {99}, measured}), testing::StartsWith("openai-ramp-up-linear-1qps-4qps-m-"));
 }
 
 TEST(Report, AClientThatIsLateSaysSo) {

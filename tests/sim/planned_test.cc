@@ -49,7 +49,7 @@ PlannedTerms Terms(PlannedLayout layout) {
 
 std::vector<load::Prompt> Prompts(int count, int64_t input = 300, int64_t output = 20) {
   load::BenchOptions options{.num_prompts = count, .random_input_len = input, .random_output_len = output};
-  options.random_range_ratio = 0.5;
+  options.random_range_ratio = "0.5";
   return load::DrawPrompts(options).value();
 }
 
