@@ -123,10 +123,10 @@ print("agent ok", asked)
 
 INSTRUCTOR = """
 import sys, instructor, openai, pydantic, typing
-class Step(pydantic.BaseModel):
+class Step(pydantic.BaseModel, extra="forbid"):  # a random model writes further members to the end
     kind: typing.Literal["walk", "ride"]
     minutes: int = pydantic.Field(ge=1, le=90)
-class Route(pydantic.BaseModel):
+class Route(pydantic.BaseModel, extra="forbid"):
     to: str = pydantic.Field(max_length=10)
     steps: typing.Annotated[list[Step], pydantic.Field(max_length=2)]
 base = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
