@@ -1,12 +1,12 @@
-# Sources of a target are compiled eight at a time: most of what one costs is the headers it includes. So the names in the
+# Sources of a target are compiled sixteen at a time: most of what one costs is the headers it includes. So the names in the
 # anonymous namespaces of a folder are told apart (tests/architecture/check_names.py finds those that are not); who must not share a
 # translation unit says so with SKIP_UNITY_BUILD_INCLUSION (a source) or UNITY_BUILD OFF (a target).
-option(BATON_BATCHES "Compile the sources of a target eight at a time" ON)
+option(BATON_BATCHES "Compile the sources of a target sixteen at a time" ON)
 set(CMAKE_UNITY_BUILD ${BATON_BATCHES})
 if(BATON_FUZZ)  # its instrumented objects stand before the libraries' own, which the linker then does not take one by one
   set(CMAKE_UNITY_BUILD OFF)
 endif()
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND BATON_BATCHES)
   add_compile_options(-Wno-subobject-linkage)  # takes the sources of a batch for headers
 endif()
