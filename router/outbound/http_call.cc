@@ -108,7 +108,7 @@ class Fetch {
     if (well && reader_.on_open) reader_.on_open();
     std::string reason;
     while (!server.ended()) {
-      server.ExpireAfter(well ? patience_.silence : patience_.answer);
+      if (well && patience_.silence > Duration::zero()) server.ExpireAfter(patience_.silence);
       const std::string_view got = co_await server.Read(error);
       if (well) {
         result_ = reader_.on_piece(got);
@@ -181,8 +181,8 @@ absl::StatusOr<std::string> FetchWhole(const HttpCall& request, Duration patienc
                                    ? absl::OkStatus()
                                    : absl::UnavailableError("the answer has more than 64 MiB");
                       }};
-  const CallPatience both{patience, patience};
-  BATON_RETURN_IF_ERROR(Fetch(request, both, reader).Run(stop));
+  const CallPatience for_all{patience, Duration::zero()};  // one that drips has no end
+  BATON_RETURN_IF_ERROR(Fetch(request, for_all, reader).Run(stop));
   return body;
 }
 

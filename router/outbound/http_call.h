@@ -39,7 +39,7 @@ struct HttpCall {
 
 struct CallPatience {
   Duration answer;   ///< to connect, and for the answer's head
-  Duration silence;  ///< between two pieces of its body
+  Duration silence;  ///< between two pieces of its body; zero: all of it has the time of its head
 };
 
 /// Ends the call that runs, and every later one at once. Stop() may come from any thread.

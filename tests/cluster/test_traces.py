@@ -1,8 +1,10 @@
 """Traces: a collector of the test's own takes what the router posts. A request is one trace with its stages, below the caller's
 span; a collector that is away costs spans, never a request."""
+import contextlib
 import http.server
 import json
 import re
+import socket
 import ssl
 import threading
 import unittest
@@ -113,6 +115,39 @@ class Traces(unittest.TestCase):
             collector.wait(lambda have: any(s["name"] == "llm_request" for s in have), "the next ones")
             self.assertEqual(sum(s["name"] == "llm_request" for s in collector.spans), 1, "what was refused is not sent again")
             self.assertEqual(failed(), given_up)
+
+    def test_a_collector_whose_answers_never_end_keeps_no_router_from_ending(self):
+        over, asked = threading.Event(), threading.Event()
+
+        def drip(connection):
+            with connection:
+                connection.recv(65536)
+                asked.set()
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                while not over.wait(0.2):
+                    with contextlib.suppress(OSError):
+                        connection.sendall(b" ")
+
+        def serve():
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    threads.append(threading.Thread(target=drip, args=(server.accept()[0],)))
+                    threads[-1].start()
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(0.2)
+            threads = [threading.Thread(target=serve)]
+            threads[0].start()
+            try:
+                with Cluster(args=["--both", 1, "--otlp-traces-endpoint", "http://127.0.0.1:%d" % server.getsockname()[1]]) as c:
+                    self.assertEqual(c.post("/v1/completions", body()).status, 200)
+                    self.assertTrue(asked.wait(30))
+                    self.assertEqual(c.stop(), 0)
+                    self.assertNotIn("did not stop in time", c.log.read_text())
+            finally:
+                over.set()
+                for thread in threads:
+                    thread.join(60)
 
     def test_a_collector_over_tls_is_believed_by_the_authority_that_is_named(self):
         with Certs(["127.0.0.1"]) as certs, Certs(["127.0.0.1"]) as others, Collector(certs) as collector:
