@@ -77,8 +77,9 @@ struct Bench {
 
 std::string Now() {
   const std::time_t now = std::time(nullptr);
+  std::tm day{};
   char text[32];
-  std::strftime(text, sizeof(text), "%Y%m%d-%H%M%S", std::localtime(&now));
+  std::strftime(text, sizeof(text), "%Y%m%d-%H%M%S", localtime_r(&now, &day));
   return text;
 }
 
@@ -302,7 +303,7 @@ absl::Status Run(const Bench& bench) {
   BATON_RETURN_IF_ERROR(CheckReadOnce(bench));
   std::vector<Measured> all;
   Unwritten unwritten;
-  const absl::Status measured = o.merge.empty() ? MeasureAll(bench, all, unwritten) : MergeAll(bench, all, unwritten);
+  absl::Status measured = o.merge.empty() ? MeasureAll(bench, all, unwritten) : MergeAll(bench, all, unwritten);
   if (all.empty()) return measured;
   if (all.size() > 1) std::fputs(("\n" + load::TableText(load::TableOf(all), load::BesideFirst(all))).c_str(), stdout);
   for (const load::SaveWish& wish : bench.save_as) {

@@ -138,8 +138,8 @@ asio::awaitable<absl::Status> Client::FindAddresses(TimePoint deadline) {
     co_return lookup->status;
   }
   auto found = co_await HttpConnection::Resolve(server_.host, server_.port, deadline - clock_.Now());
-  if (found.ok()) addresses_ = *std::move(found);
   lookup->status = found.status();
+  if (found.ok()) addresses_ = *std::move(found);
   lookup->over.cancel();
   lookup_ = nullptr;
   co_return lookup->status;
