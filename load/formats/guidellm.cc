@@ -28,14 +28,14 @@ OrderedJson ByStatus(const OrderedJson& good, const OrderedJson& bad, const Orde
 
 // The same of each status's outcomes.
 template <class Make>
-OrderedJson Each(const Divided& d, const Make& make) {
+OrderedJson OfEachStatus(const Divided& d, const Make& make) {
   return ByStatus(make(d.good), make(d.bad), make(d.all));
 }
 
 // Values that `add` makes of each request.
 template <class Add>
 OrderedJson Values(const Divided& d, const Add& add) {
-  return Each(d, [&](const Outcomes& of) {
+  return OfEachStatus(d, [&](const Outcomes& of) {
     std::vector<Weighted> values;
     for (const Outcome* o : of) add(*o, values);
     return DistributionOf(std::move(values));
@@ -51,7 +51,7 @@ OrderedJson Of(const Divided& d, const Figure& figure) {
 // Of a request's amounts, whenever they come.
 template <class Add>
 OrderedJson Rate(const Divided& d, double seconds, const Add& add) {
-  return Each(d, [&](const Outcomes& of) {
+  return OfEachStatus(d, [&](const Outcomes& of) {
     std::vector<Came> came;
     for (const Outcome* o : of) add(*o, came);
     return RateDistribution(std::move(came), 0, seconds);
@@ -60,7 +60,7 @@ OrderedJson Rate(const Divided& d, double seconds, const Add& add) {
 
 template <class Amount>
 OrderedJson Running(const Divided& d, double seconds, const Amount& amount) {
-  return Each(d, [&](const Outcomes& of) {
+  return OfEachStatus(d, [&](const Outcomes& of) {
     std::vector<Ran> ran;
     for (const Outcome* o : of) ran.push_back({Seconds(o->sent), Seconds(o->end), amount(*o)});
     return RunningDistribution(ran, 0, seconds);
