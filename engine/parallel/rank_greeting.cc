@@ -132,9 +132,11 @@ absl::StatusOr<RankSocket> DialRank(const net::SocketAddress& where, int peer, c
   RankSocket out(socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   const Duration patience = std::min<Duration>(kGreetWithin, group.patience);
   PrepareRankSocket(out.get(), patience);
-  if (connect(out.get(), where.get(), where.bytes()) != 0)
+  if (connect(out.get(), where.get(), where.bytes()) != 0) {
+    const std::string_view closed = errno == ECONNREFUSED ? " (it has not started, or its group is whole)" : "";
     return absl::UnavailableError(
-        StrCat(who, " cannot be reached: ", errno == EINPROGRESS ? std::string("no answer") : ErrnoText()));
+        StrCat(who, " cannot be reached: ", errno == EINPROGRESS ? std::string("no answer") : ErrnoText(), closed));
+  }
   BATON_RETURN_IF_ERROR(GreetAsCaller(out, group, who, patience));
   if (group.trust.tls != nullptr) {
     BATON_ASSIGN_OR_RETURN(auto context, group.trust.tls->ForDialling(where.host()));

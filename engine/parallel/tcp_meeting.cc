@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kBacklog = 256;
 constexpr Duration kRest = std::chrono::milliseconds(100);  ///< between two attempts to reach a rank
+constexpr Duration kSayEvery = std::chrono::seconds(10);    ///< what is waited for
 
 /// Where a rank listens, as rank 0 tells it to the others.
 struct Place {
@@ -38,13 +39,22 @@ struct Place {
 
 bool MayDoBetter(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status); }
 
-/// Tries until it goes well, is refused, or `until` has come; then the last reason.
+/// Tries until it goes well, is refused, or `until` has come; then the last reason. Meanwhile the log has, at first and
+/// every kSayEvery, what is waited for: "rank 0 at 10.0.0.1:5000".
 template <class Try>
-auto Retry(TimePoint until, Try attempt) -> decltype(attempt()) {
+auto Retry(const std::string& for_whom, TimePoint until, Try attempt) -> decltype(attempt()) {
   const SteadyClock clock;
+  const TimePoint since = clock.Now();
+  TimePoint say_at = since;
   for (;;) {
     auto out = attempt();
-    if (out.ok() || !MayDoBetter(out.status()) || clock.Now() + kRest >= until) return out;
+    const TimePoint now = clock.Now();
+    if (out.ok() || !MayDoBetter(out.status()) || now + kRest >= until) return out;
+    if (now >= say_at) {
+      say_at = now + kSayEvery;
+      LogInfo("ranks: waits for {} for {:.0f} s, at most {:.0f}: {}", for_whom, Seconds(now - since),
+              Seconds(until - since), View(out.status().message()));
+    }
     std::this_thread::sleep_for(kRest);
   }
 }
@@ -151,7 +161,7 @@ absl::StatusOr<std::vector<Pulse::Peer>> DialPulse(const std::string& address, R
     }
     return out;
   };
-  BATON_ASSIGN_OR_RETURN(RankSocket socket, Retry(clock.Now() + group.patience, dial));
+  BATON_ASSIGN_OR_RETURN(RankSocket socket, Retry(StrCat("rank 0 at ", address), clock.Now() + group.patience, dial));
   std::vector<Pulse::Peer> out;
   out.push_back({0, std::move(socket)});
   return out;
@@ -161,14 +171,15 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address,
   const SteadyClock clock;
   const TimePoint until = clock.Now() + group.patience;
   BATON_ASSIGN_OR_RETURN(const net::HostPort at, net::ParseHostPort(address));
-  BATON_ASSIGN_OR_RETURN(Invitation invitation, Retry(until, [&] { return AskAtAnyAddress(at, group); }));
+  BATON_ASSIGN_OR_RETURN(Invitation invitation,
+                         Retry(StrCat("rank 0 at ", address), until, [&] { return AskAtAnyAddress(at, group); }));
   std::vector<RankSeat> seats(static_cast<size_t>(group.size));
   seats[0].socket = std::move(invitation.rank_zero);
   for (int peer = 1; peer < group.rank; ++peer) {
     const auto r = static_cast<size_t>(peer);
     BATON_ASSIGN_OR_RETURN(const auto where, invitation.places[r].address());
-    BATON_ASSIGN_OR_RETURN(seats[r].socket,
-                           Retry(until, [&] { return DialRank(where, peer, group, invitation.hello); }));
+    BATON_ASSIGN_OR_RETURN(seats[r].socket, Retry(StrCat("rank ", peer, " at ", where.text()), until,
+                                                  [&] { return DialRank(where, peer, group, invitation.hello); }));
   }
   const auto while_rank_zero_is_there = [&] {
     return IsThere(seats[0]) ? absl::OkStatus() : absl::UnavailableError("rank 0 is gone: closed");

@@ -233,6 +233,15 @@ class Nodes(unittest.TestCase):
             group.start(1)
             group.nodes[0].await_ready()
 
+    def test_a_machine_that_comes_twice_says_what_it_waits_for_and_disturbs_nobody(self):
+        with Group(2, TP, 2) as group:
+            worker = group.start_all()
+            again = group.start(1, "--port", 0)
+            again.await_text(f"waits for rank 0 at 127.0.0.1:{group.port}")
+            self.assertRegex(again.said(), r"Connection refused \(it has not started, or its group is whole\)")
+            with group.router(worker) as c:
+                self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
+
     def test_a_leader_worker_sets_variables_are_taken(self):
         with Group(2, TP, 2) as group:
             places = ["--nnodes", "--node-rank", "--master-addr", "--master-port"]
