@@ -29,8 +29,9 @@ function(baton_test name)
   cmake_parse_arguments(arg "COMPUTES" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   baton_warnings(${name})
-  # Compiled without optimization and lines for debuggers (the debug preset has them), 40 % less to wait for: what tests run hard is in libraries. A test whose own sources
-  # compute much (oracles, simulated worlds) says so with COMPUTES, a folder of them with set(BATON_TESTS_COMPUTE ON).
+  # Compiled without optimization, and without lines for debuggers (the debug preset has them), a third less to wait for:
+  # what tests run hard is in libraries. A test whose own sources compute much (oracles, simulated worlds) says so with
+  # COMPUTES, a folder of them with set(BATON_TESTS_COMPUTE ON).
   if(arg_COMPUTES OR BATON_TESTS_COMPUTE)
     target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g0>)
     baton_precompiled(${name} computing_test)

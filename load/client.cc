@@ -42,13 +42,15 @@ class Body {
 
   /// False: there is too much of it, and no more is wanted.
   bool Feed(std::string_view bytes, Duration now) {
-    std::string begin;
+    std::string so_far;
+    if (!stream_) {
+      so_far = StrCat(std::exchange(other_, {}), bytes);
+      bytes = so_far;
+      stream_ = BeginsAsEvents(bytes);
+    }
     if (!stream_.value_or(false)) {
       other_.append(bytes.substr(0, kMostErrorBytes - std::min(kMostErrorBytes, other_.size())));
-      if (!stream_) stream_ = BeginsAsEvents(other_);
-      if (!stream_.value_or(false)) return true;
-      begin = std::exchange(other_, {});
-      bytes = begin;
+      return true;
     }
     const bool fits = events_.Feed(bytes, [&](std::string_view data) { Take(data, now); });
     if (!fits) Fail(outcome_, Failure::kMalformed, "an event without end");

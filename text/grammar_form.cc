@@ -17,4 +17,9 @@ absl::StatusOr<std::string> RulesBegunBy(const std::string& name, const std::str
   return TakeBuf(rules);
 }
 
+std::string_view JsonSpace() {
+  const bt_str space = bt_json_space();
+  return {space.ptr, space.len};
+}
+
 }  // namespace baton

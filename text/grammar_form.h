@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,5 +17,8 @@ absl::Status CheckForm(const Grammar& grammar);
 /// The Lark rules of a grammar of kind kLark, GBNF too, for a place in another: it begins with the rule `name`. None of
 /// its other rules is called so. InvalidArgument: it is no GBNF, or says what only a whole grammar can. Any thread.
 absl::StatusOr<std::string> RulesBegunBy(const std::string& name, const std::string& text);
+
+/// As much white space as an answer has between the parts of a JSON text: a regular expression. Any thread.
+std::string_view JsonSpace();
 
 }  // namespace baton

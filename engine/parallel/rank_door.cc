@@ -57,8 +57,8 @@ absl::Status RankDoor::Admit(int first, std::vector<RankSeat>& seats, const std:
 }
 
 void RankDoor::AcceptAll() {
-  for (size_t turn = 0; turn < kMostGuests;
-       ++turn) {  // who comes without end keeps nobody who is here from being heard
+  // Who comes without end keeps nobody who is here from being heard.
+  for (size_t turn = 0; turn < kMostGuests; ++turn) {
     RankSocket socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
     if (socket.get() < 0) return;
     std::string host = net::SocketAddress::OfPeer(socket.get()).host();

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "router/http/json_format_writer.h"
+#include "text/grammar_form.h"
 
 namespace baton::router::json {
 namespace {
@@ -82,8 +83,7 @@ std::string_view StrayReference(Element value, bool& any) {
   return {};
 }
 
-/// As much white space as between the parts of a JSON text (text/rust/src/spaces.rs).
-constexpr char kSpace[] = R"(/[ \t]{1,4}|[ \t]{0,4}(\r?\n){1,2}[ \t]{0,64}/)";
+std::string SpaceExpression() { return StrCat("/", JsonSpace(), "/"); }
 
 }  // namespace
 
@@ -124,7 +124,7 @@ MaybeError FormatWriter::WriteXmlValue(Element schema, const std::string& path, 
     text.pop_back();
     absl::StrAppend(&text, text == "{" ? "" : ",", QuotedText(name), ":", TextOf(definitions), "}");
   }
-  const std::string space = Define("SPACE", kSpace);
+  const std::string space = Define("SPACE", SpaceExpression());
   out = StrCat(space, "? ", Item(Schema(text)), " ", space, "? ", kEnd);
   return std::nullopt;
 }
@@ -159,7 +159,7 @@ MaybeError FormatWriter::WriteXmlParameters(Element format, const std::string& p
     if (!std::ranges::includes(there, std::set<std::string_view>(required.begin(), required.end())))
       return MustBe(StrCat(at, ".required"), "an array of names of properties");
   }
-  const std::string space = Define("SPACE", kSpace);
+  const std::string space = Define("SPACE", SpaceExpression());
   std::string lark = StrCat(space, "?");
   if (has_properties) {
     for (const auto& [key, value] : properties) {

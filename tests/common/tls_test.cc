@@ -67,6 +67,24 @@ class Tls : public ::testing::Test {
   const CertAndKey authority_ = TestAuthority("authority A"), other_ = TestAuthority("authority B");
 };
 
+TEST_F(Tls, BuffersMayComeAndGoInTheMiddleOfARecord) {
+  const TlsFiles worker = dir_.Make(authority_, "worker", {"baton-worker", "127.0.0.1"});
+  Meeting meeting(Client(worker), Server(worker));
+  for (const size_t cut : {1, 5, 20, 21}) {
+    ASSERT_TRUE(meeting.client->Write("half of this is held back").ok());
+    const std::string wire = meeting.client->TakeWire();
+    meeting.server->KeepBuffers(true);
+    ASSERT_TRUE(meeting.server->Feed(wire.substr(0, cut)).ok());
+    ASSERT_TRUE(meeting.server->Write("meanwhile").ok());
+    meeting.server->KeepBuffers(false);
+    ASSERT_TRUE(meeting.server->Feed(wire.substr(cut)).ok());
+    EXPECT_EQ(meeting.server->TakePlain(), "half of this is held back");
+    meeting.Carry();
+    EXPECT_EQ(meeting.client->TakePlain(), "meanwhile");
+    EXPECT_TRUE(meeting.works());
+  }
+}
+
 TEST_F(Tls, TwoProcessesOfOneAuthorityUnderstandEachOther) {
   const TlsFiles worker = dir_.Make(authority_, "worker", {"baton-worker", "127.0.0.1"});
   const TlsFiles router = dir_.Make(authority_, "router", {});

@@ -106,6 +106,8 @@ bt_vocabulary* bt_vocabulary_new(const bt_tokenizer* tokenizer, const int32_t* e
 void bt_vocabulary_free(bt_vocabulary* vocabulary);
 // What is wrong with a grammar's text, as far as it is seen in little time.
 void bt_grammar_check_form(int32_t kind, bt_str text, bt_error* error);
+// White space between the parts of a JSON text, as a regular expression; nobody's to free.
+bt_str bt_json_space(void);
 // A Lark grammar or GBNF as Lark rules, of which `name` is the one that it begins with.
 bt_buf bt_rules_begun_by(bt_str name, bt_str text, bt_error* error);
 // kind: GrammarKind of text/grammar.h. The vocabulary may be freed before its matchers.

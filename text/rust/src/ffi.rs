@@ -28,6 +28,9 @@ pub struct Str {
 }
 
 impl Str {
+    pub fn of(text: &'static str) -> Str {
+        Str { ptr: text.as_ptr(), len: text.len() }
+    }
     /// # Safety
     /// `ptr` must point at `len` readable bytes, or `len` be 0.
     pub unsafe fn bytes<'a>(self) -> &'a [u8] {

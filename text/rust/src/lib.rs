@@ -150,6 +150,11 @@ pub unsafe extern "C" fn bt_grammar_check_form(kind: i32, text: Str, error: *mut
 }
 
 #[no_mangle]
+pub extern "C" fn bt_json_space() -> Str {
+    Str::of(spaces::BOUNDED)
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn bt_rules_begun_by(name: Str, text: Str, error: *mut ErrorOut) -> Owned<u8> {
     guard(error, Owned::EMPTY, || {
         Ok(Owned::new(rules::begun_by(name.text("name")?, text.text("grammar")?)?.into_bytes()))

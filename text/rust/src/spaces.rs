@@ -8,7 +8,7 @@ const FLEXIBLE: &str = "whitespace_flexible";
 
 /// Between two parts: a few spaces, or the ends of a line and of an empty one behind it, and an indentation of up to 16
 /// levels of four.
-const BOUNDED: &str = r"[ \t]{1,4}|[ \t]{0,4}(?:\r?\n){1,2}[ \t]{0,64}";
+pub const BOUNDED: &str = r"[ \t]{1,4}|[ \t]{0,4}(?:\r?\n){1,2}[ \t]{0,64}";
 
 /// Of the compiler's own keyword only whether white space may stand between the parts, and then as much as one likes: by its
 /// other members it can be told to leave out what it does not know.
