@@ -3,12 +3,13 @@
 policy, in turns; medians of rounds. Times to the first token, output tokens/s, and the share of prompt tokens found in caches.
 
   bench/policies.py --trace mooncake.jsonl [--model PATH] [--both 3 | --prefill 1 --decode 2] [--requests 120] [--rate 1.5]
-                    [--shrink 32] [--rounds 3] [--json FILE]
+                    [--shrink 32] [--turns 1] [--rounds 3] [--json FILE]
 
 The trace is Mooncake's: blocks of 512 tokens become blocks of 512/shrink, answers of as much less; --rate is what its own times are
 stretched to. A quiet machine only: the share of it that other processes took is printed with every round.
 """
 import argparse
+import collections
 import json
 import pathlib
 import statistics
@@ -25,15 +26,23 @@ BLOCK = 512  # tokens of a hash of the trace
 FIGURES = {"ttft_p50_ms": 0, "ttft_p99_ms": 0, "e2el_p50_ms": 0, "output_tokens_per_s": 1, "hit_share": 3}  # name -> digits
 
 
+def conversation(row):
+    """What requests of one conversation have in common: the block behind the one that most of the trace's prompts begin with."""
+    return row["hash_ids"][1] if len(row["hash_ids"]) > 1 else None
+
+
 def write_trace(o, path):
-    """The first requests that fit --longest, smaller and slower. Its share of prompt tokens that an endless cache would have."""
+    """The first requests that fit --longest and --turns, smaller and slower. Its share of prompt tokens that an endless cache would
+    have."""
     seen, known, tokens, requests = set(), 0, 0, []
-    for line in open(o.trace, encoding="utf-8"):
-        row = json.loads(line)
+    rows = [json.loads(line) for line in open(o.trace, encoding="utf-8")]
+    rows = [row for row in rows if row["input_length"] // o.shrink <= o.longest]
+    turns = collections.Counter(map(conversation, rows))
+    for row in rows:
+        if o.turns > 1 and (conversation(row) is None or turns[conversation(row)] < o.turns):
+            continue
         size = BLOCK // o.shrink
         length = max(1, row["input_length"] // o.shrink)
-        if length > o.longest:
-            continue
         hashes = row["hash_ids"][:length // size + 1]
         for i, block in enumerate(hashes[:length // size]):
             if block not in seen:
@@ -97,6 +106,7 @@ def main():
     p.add_argument("--rate", type=float, default=1.5, help="requests per second, on average")
     p.add_argument("--shrink", type=int, default=32, choices=[1, 2, 4, 8, 16, 32])
     p.add_argument("--longest", type=int, default=1536, help="tokens of a prompt; longer ones of the trace are left out")
+    p.add_argument("--turns", type=int, default=1, help="only conversations that have at least as many requests in the trace")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--port", type=int, default=18471)
     p.add_argument("--json")
