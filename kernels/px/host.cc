@@ -239,6 +239,7 @@ void CpAsyncWaitGroups(size_t pending, Where where) {
     copies.FinishOldest([](simt::AsyncCopy& copy) {
       NoteCopy(copy);
       if (!copy.performed) Perform(copy);
+      CurrentBlock().NoteStored(copy.dst, static_cast<size_t>(copy.bytes));
     });
   }
 }

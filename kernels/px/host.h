@@ -113,6 +113,7 @@ template <typename T>
 void StoreShared(T* p, std::type_identity_t<T> v, Where where = Where::current()) {
   CountShared(p, sizeof(T), where);
   *p = v;
+  simt::CurrentBlock().NoteStored(p, sizeof(T));
 }
 /// Relaxed read-modify-write; returns the old value. `p` in global or shared memory.
 template <typename T>

@@ -13,6 +13,9 @@ using simt::WarpGroup;
 using simt::WarpGroupMma;
 
 constexpr int kRowBytes = kTmaBoxColumns * 2;
+constexpr uint32_t kPatternBytes = 8 * kRowBytes;  ///< after which the swizzle begins anew
+/// An mbarrier counts so many bytes and arrivals at most (PTX ISA, "Contents of the mbarrier object").
+constexpr int64_t kMostOfMbarrier = (1 << 20) - 1;
 
 /// 128-byte swizzle: 16-byte chunk index XOR row % 8, on the address itself.
 uint32_t Swizzle128(uint32_t offset) { return offset ^ ((offset >> 7 & 7u) << 4); }
@@ -37,6 +40,10 @@ void Arrive(uint64_t* barrier, int64_t bytes, const char* operation, Where where
   if (m.pending == 0) CurrentBlock().Fail(std::string(operation) + ": more arrivals than the mbarrier expects", where);
   simt::NoteRelease(&m.sync[m.phase & 1]);
   m.pending_bytes += bytes;
+  if (m.pending_bytes > kMostOfMbarrier)
+    CurrentBlock().Fail(std::string(operation) + ": " + std::to_string(m.pending_bytes) +
+                            " bytes are awaited, an mbarrier counts " + std::to_string(kMostOfMbarrier),
+                        where);
   --m.pending;
   CompletePhase(m);
 }
@@ -129,6 +136,19 @@ void ForOperands(const WarpGroupMma& op, Visit&& visit) {
   }
 }
 
+/// Fails where an operand does not begin in the first row of a pattern of the swizzle, or runs out of the row: the
+/// descriptor has no offset of the pattern (its base offset is 0).
+void CheckPlace(Block& block, const WarpGroupMma& op, Where where) {
+  const auto check = [&](uint64_t descriptor, int bytes) {
+    const auto start = static_cast<uint32_t>(descriptor & 0x3FFF) << 4;
+    if (start % kPatternBytes + static_cast<uint32_t>(bytes) > kRowBytes)
+      block.Fail("wgmma of an operand at " + std::to_string(start % kPatternBytes) + " of 1,024 bytes of the swizzle",
+                 where);
+  };
+  if (!op.a_in_registers) check(op.a_descriptor, kWgmmaDepthBytes);
+  check(op.b_descriptor, op.a_in_registers ? op.n * 2 : kWgmmaDepthBytes);
+}
+
 /// Fails where an operand has bytes that a thread wrote and no fence.proxy.async has shown to wgmma.
 void CheckFenced(Block& block, const WarpGroupMma& op, Where where) {
   const std::vector<unsigned char>& seen = block.AsyncView();
@@ -189,7 +209,13 @@ void Execute(Block& block, const WarpGroupMma& op) {
 void MbarrierInit(uint64_t* barrier, int arrivals, Where where) {
   const simt::Unwatched emulator;
   Block& block = CurrentBlock();
-  MBarrier& m = block.mbarriers[block.SharedOffset(barrier, 8, 8, "mbarrier.init", where)];
+  block.WatchStores();
+  const uint32_t at = block.SharedOffset(barrier, 8, 8, "mbarrier.init", where);
+  if (arrivals < 1 || arrivals > kMostOfMbarrier || block.mbarriers.contains(at))
+    block.Fail("mbarrier.init of " + std::to_string(arrivals) + " arrivals, where " +
+                   (block.mbarriers.contains(at) ? "an mbarrier is" : "none is"),
+               where);
+  MBarrier& m = block.mbarriers[at];
   m.count = m.pending = static_cast<uint32_t>(arrivals);
 }
 void MbarrierFenceInit(Where where) {
@@ -199,9 +225,7 @@ void MbarrierFenceInit(Where where) {
 void FenceAsyncProxy(Where where) {
   const simt::Unwatched emulator;
   if (simt::SyncSites::LeftOut(where)) return;
-  Block& block = CurrentBlock();
-  std::vector<unsigned char>& seen = block.AsyncView();
-  std::memcpy(seen.data(), block.shared, seen.size());
+  CurrentBlock().ShowStores();
 }
 void MbarrierArrive(uint64_t* barrier, Where where) {
   if (!simt::SyncSites::LeftOut(where)) Arrive(barrier, 0, "mbarrier.arrive", where);
@@ -247,11 +271,11 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
 }
 
 uint64_t WgmmaDescriptor(const void* tile, Where where) {
-  const uint32_t offset = CurrentBlock().SharedOffset(tile, 16, 16, "wgmma descriptor", where);
-  constexpr uint64_t kGroupStride = 8 * kRowBytes, kSwizzle128 = 1;
+  const uint32_t offset = CurrentBlock().SharedOffset(tile, 16, kPatternBytes, "wgmma descriptor", where);
+  constexpr uint64_t kGroupStride = kPatternBytes, kSwizzle128 = 1;
   return (offset & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
 }
-void MoveRegisters(int registers, Where where) {
+void MoveRegisters(int registers, bool more, Where where) {
   const simt::Unwatched emulator;
   Block& block = CurrentBlock();
   if (block.warp_registers.empty()) {
@@ -259,7 +283,13 @@ void MoveRegisters(int registers, Where where) {
     const int each = kOfMultiprocessor / static_cast<int>(block.threads.size()) / kUnit * kUnit;
     block.warp_registers.assign(block.warps.size(), std::min(each, kMost));
   }
-  const int warp = simt::CurrentThread().warp;
+  const int warp = simt::CurrentThread().warp, has = block.warp_registers[warp];
+  if (static_cast<size_t>(warp) / Block::kGroupWarps >= block.warps.size() / Block::kGroupWarps)
+    block.Fail("setmaxnreg by a warp of no whole warpgroup", where);
+  if (more ? registers < has : registers > has)
+    block.Fail(std::string("setmaxnreg.") + (more ? "inc" : "dec") + " to " + std::to_string(registers) +
+                   " registers by a warp that has " + std::to_string(has),
+               where);
   constexpr int kWarpShift = 16;
   const auto ready = [](const void* context, uint64_t wanted) {
     const Block& of = *static_cast<const Block*>(context);
@@ -318,6 +348,7 @@ void IssueNext(Where where) {
   simt::NoteRelease(&block.CurrentWarpGroup().issued);
   block.MeetWarpGroup(
       [](Block& owner, WarpGroup& g, void* issued_at) {
+        CheckPlace(owner, g.next, *static_cast<Where*>(issued_at));
         CheckFenced(owner, g.next, *static_cast<Where*>(issued_at));
         if (g.agent == nullptr) g.agent = simt::BeginAgent();
         WgmmaAccesses accesses{owner, g};

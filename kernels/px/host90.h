@@ -26,8 +26,8 @@ void MbarrierArrive(uint64_t* barrier, Where where = Where::current());
 void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where = Where::current());
 /// Waits until the phase of this parity has completed.
 void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where = Where::current());
-/// Makes this thread's shared-memory writes visible to TMA and wgmma. (Emulation: those of all threads until now, since
-/// it does not know whose a byte is.)
+/// Makes this thread's shared-memory writes visible to TMA and wgmma; nobody else's. (Emulation: everybody's in a
+/// kernel without mbarriers.)
 void FenceAsyncProxy(Where where = Where::current());
 
 /// Starts the copy of the box at (column, row) to dst (1024-byte aligned); the barrier counts its bytes.
@@ -35,7 +35,7 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
                Where where = Where::current());
 
 // ---- wgmma: 128 threads
-/// Descriptor of a K-major operand tile of 64 bf16 columns in the layout that TmaLoad2D writes.
+/// Descriptor of a K-major operand tile of 64 bf16 columns in the layout that TmaLoad2D writes, 1024-byte aligned.
 uint64_t WgmmaDescriptor(const void* tile, Where where = Where::current());
 /// Descriptor of an operand whose rows are K, of 64 bf16 columns in the layout that TmaLoad2D writes: the 16 rows at
 /// `tile`, whose number is a multiple of 8.
@@ -88,15 +88,17 @@ void WgmmaResult(float (&)[N]) {}
 template <int N, int M>
 void WgmmaResult(float (&)[N][M]) {}
 /// Moves registers between the warps of a block, which is taken to have all that its multiprocessor has: an increase
-/// waits until others have given as many.
-void MoveRegisters(int registers, Where where);
+/// waits until others have given as many. All four warps of a warpgroup do it.
+void MoveRegisters(int registers, bool more, Where where);
 template <int kRegisters>
 void RegisterIncrease(Where where = Where::current()) {
-  MoveRegisters(kRegisters, where);
+  static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
+  MoveRegisters(kRegisters, true, where);
 }
 template <int kRegisters>
 void RegisterDecrease(Where where = Where::current()) {
-  MoveRegisters(kRegisters, where);
+  static_assert(kRegisters >= 24 && kRegisters <= 256 && kRegisters % 8 == 0);
+  MoveRegisters(kRegisters, false, where);
 }
 
 }  // namespace baton::px

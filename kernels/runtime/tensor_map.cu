@@ -32,8 +32,9 @@ px::TensorMap2D MakeTensorMap2D(const px::bf16* base, int columns, int rows, int
                    steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
-    std::fprintf(stderr, "tensor_map.cu: cuTensorMapEncodeTiled of [%d, %d], stride %d, box of %d rows: error %d\n",
-                 rows, columns, row_stride, box_rows, static_cast<int>(result));
+    std::fprintf(stderr, "tensor_map.cu: cuTensorMapEncodeTiled of [%d, %d], stride %d, box of %d rows: error %d %s\n",
+                 rows, columns, row_stride, box_rows, static_cast<int>(result),
+                 WhatTmaRefuses(base, columns, rows, row_stride, box_rows).c_str());
     std::abort();
   }
   return map;

@@ -90,6 +90,9 @@ void Block::Entry() {
   Thread& t = CurrentThread();
   if (t.copies.has_in_flight()) block.Fail("a thread exits with cp.async groups in flight", Where::current());
   if (t.copies.has_open()) block.Fail("a thread exits with uncommitted cp.async copies", Where::current());
+  const auto group = block.warp_groups.find(t.warp / static_cast<int>(kGroupWarps));
+  if (group != block.warp_groups.end() && (!group->second.open.empty() || !group->second.groups.empty()))
+    block.Fail("a thread exits with wgmma in flight", Where::current());
   NoteRelease(&block.ended);
   t.done = true;
   SuspendFiber(t.fiber, true);
@@ -99,6 +102,23 @@ void Block::Entry() {
 std::vector<unsigned char>& Block::AsyncView() {
   if (async_view_.empty()) async_view_.assign(shape.shared_bytes, kPoison);
   return async_view_;
+}
+
+void Block::AddStored(const void* p, size_t bytes) {
+  const Unwatched emulator;
+  running.thread->stored.push_back(
+      {static_cast<uint32_t>(static_cast<const unsigned char*>(p) - shared), static_cast<uint32_t>(bytes)});
+}
+
+void Block::ShowStores() {
+  std::vector<unsigned char>& seen = AsyncView();
+  if (!watches_stores_) {
+    std::memcpy(seen.data(), shared, seen.size());
+    return;
+  }
+  for (const SharedRange& range : running.thread->stored)
+    std::memcpy(seen.data() + range.offset, shared + range.offset, range.bytes);
+  running.thread->stored.clear();
 }
 
 void Block::Fail(const std::string& message, Where where) {
@@ -206,13 +226,26 @@ Block::Stop Block::Run(bool stop_early) {
   }
   NoteAcquire(&ended);
   ShowPeerStores(nullptr);
-  CheckCanary();
+  CheckEnd();
   if (accesses) {
     std::vector<int> lanes(warps.size(), 0);
     for (const Thread& t : threads) ++lanes[t.warp];
     accesses->Finish(counters, lanes);
   }
   return error.empty() ? Stop::kDone : Stop::kFailed;
+}
+
+void Block::CheckEnd() {
+  if (const std::string left = WhatIsLeft(); error.empty() && !left.empty()) error = left + " (" + Place() + ")";
+  CheckCanary();
+}
+
+std::string Block::WhatIsLeft() const {
+  if (!bulk_copies.empty()) return "the block ends while TMA writes to its shared memory";
+  for (size_t w = 0; w < warp_registers.size(); ++w)
+    if (warp_registers[w] != warp_registers[w / kGroupWarps * kGroupWarps])
+      return "setmaxnreg by some warps of a warpgroup, not by all";
+  return {};
 }
 
 void Block::CheckCanary() {

@@ -85,6 +85,10 @@ class CopyQueue {
   size_t first_copy_ = 0, first_group_ = 0;
 };
 
+struct SharedRange {
+  uint32_t offset, bytes;
+};
+
 /// What the scheduler looks at stands first.
 struct Thread {
   Fiber fiber;
@@ -94,6 +98,7 @@ struct Thread {
   Index3 index;
   Wait wait;
   CopyQueue copies;
+  std::vector<SharedRange> stored;  ///< since its last fence.proxy.async; see Block::NoteStored
   bool runnable() const { return !done && wait.over(); }
 };
 
@@ -219,9 +224,16 @@ class Block {
       FailShared(p, bytes, alignment, operation, where);
     return static_cast<uint32_t>(offset);
   }
-  /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written at the last
-  /// fence.proxy.async of any of them.
+  /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written when they fenced it
+  /// (fence.proxy.async).
   std::vector<unsigned char>& AsyncView();
+  /// From now on a fence shows what its thread has stored by px, and nobody else's.
+  void WatchStores() { watches_stores_ = true; }
+  void NoteStored(const void* p, size_t bytes) {
+    if (watches_stores_) AddStored(p, bytes);
+  }
+  /// The current thread's fence.proxy.async.
+  void ShowStores();
   /// Other devices see what `by` had stored, and what others had before the last __syncthreads. Null: everything.
   void ShowPeerStores(const Thread* by);
   [[noreturn]] void Fail(const std::string& message, Where where);
@@ -236,9 +248,10 @@ class Block {
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
   std::vector<PeerStore> peer_stores;
-  std::vector<int> warp_registers;  ///< of a thread of each warp, once setmaxnreg has moved some
-  int free_registers = 0;           ///< that warps have given, for a thread of one warp
-  uint64_t begun = 0, ended = 0;    ///< ThreadSanitizer's: what came before the block's threads, and what they did
+  std::vector<int> warp_registers;          ///< of a thread of each warp, once setmaxnreg has moved some
+  static constexpr size_t kGroupWarps = 4;  ///< of a warpgroup
+  int free_registers = 0;                   ///< that warps have given, for a thread of one warp
+  uint64_t begun = 0, ended = 0;  ///< ThreadSanitizer's: what came before the block's threads, and what they did
   unsigned char* shared = nullptr;
   int alive = 0;
   bool dependency_met = true;
@@ -250,7 +263,8 @@ class Block {
 
  private:
   std::vector<unsigned char> async_view_;  ///< made when it is first asked for
-  bool rounds_ = false;                    ///< a warp's turn lasts until all of its threads wait
+  bool watches_stores_ = false;
+  bool rounds_ = false;  ///< a warp's turn lasts until all of its threads wait
   /// The thread of `warp` whose turn it is after number `after` of the block: the next that can go on, and with
   /// rounds_ the first again after the last. Null: none.
   Thread* NextOf(size_t warp, int after);
@@ -263,7 +277,10 @@ class Block {
   bool SomeWaitForADevice() const;
   std::string DeadlockReport() const;
   std::string Place() const;
+  void CheckEnd();
+  std::string WhatIsLeft() const;
   void CheckCanary();
+  void AddStored(const void* p, size_t bytes);
   static void Entry();
 };
 

@@ -58,11 +58,15 @@ TEST(Conformance, ADifferenceIsNamedWithItsPlace) {
 }
 
 /// What no GPU has run yet.
-const std::vector<std::string> kAwaited = {
-    "Mbarrier_TmaLoad2D_WgmmaE4m3N16_integers_from_0",  "Mbarrier_TmaLoad2D_WgmmaE4m3N16_fractions_from_0",
-    "Mbarrier_TmaLoad2D_WgmmaE4m3N32_integers_from_0",  "Mbarrier_TmaLoad2D_WgmmaE4m3N64_integers_from_32",
-    "Mbarrier_TmaLoad2D_WgmmaE4m3N64_fractions_from_0", "Mbarrier_TmaLoad2D_WgmmaE4m3N128_integers_from_0",
-    "Mbarrier_TmaLoad2D_WgmmaE4m3N128_fractions_from_0"};
+const std::vector<std::string> kAwaited = {"Mbarrier_TmaLoad2D_WgmmaE4m3N16_integers_from_0",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N16_fractions_from_0",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N32_integers_from_0",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N64_integers_from_32",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N64_fractions_from_0",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N128_integers_from_0",
+                                           "Mbarrier_TmaLoad2D_WgmmaE4m3N128_fractions_from_0",
+                                           "WgmmaAddRows_integers",
+                                           "WgmmaAddRows_fractions"};
 
 TEST(Conformance, TheEmulatorAnswersAsTheDeviceOfTheGoldenFile) {
   if (!std::filesystem::exists(kGolden))

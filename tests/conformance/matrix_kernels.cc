@@ -264,18 +264,112 @@ MicroKernel Hopper(bool integers, int first_row) {
   return k;
 }
 
+constexpr int kSteps = kM / 16;  // of K
+struct alignas(1024) RowsShared {
+  px::bf16 b[kM * px::kTmaBoxColumns];
+  uint64_t full;
+};
+/// d[64, 64] = 1 + a · b over 64 of K: a lies in registers as mma.sync has it, b's rows are those of K.
+PX_KERNEL void AddRowsKernel(const uint32_t* in, uint32_t* out, const PX_GRID_CONST px::TensorMap2D b) {
+#if PX_HAS_WGMMA
+  PX_SHARED(RowsShared, smem);
+  const int t = px::ThreadX();
+  if (t == 0) {
+    px::MbarrierInit(&smem.full, 1);
+    px::MbarrierFenceInit();
+  }
+  px::SyncThreads();
+  if (t == 0) {
+    px::MbarrierArriveExpect(&smem.full, static_cast<int>(sizeof(smem.b)));
+    px::TmaLoad2D(smem.b, &b, 0, 0, &smem.full);
+  }
+  uint32_t a[kSteps][4];
+  float d[8][4];
+  PX_UNROLL
+  for (int i = 0; i < kSteps * 4; ++i) a[i / 4][i % 4] = px::Load(in + i * 128 + t);
+  PX_UNROLL
+  for (int i = 0; i < 32; ++i) d[i / 4][i % 4] = 1.0f;
+  px::MbarrierWait(&smem.full, 0);
+  px::WgmmaFence();
+  PX_UNROLL
+  for (int step = 0; step < kSteps; ++step)
+    px::WgmmaAddRows(d, a[step], px::WgmmaRowsDescriptor(smem.b) + step * (16 * 128 / 16));
+  px::WgmmaCommit();
+  px::WgmmaWait<0>();
+  px::WgmmaResult(d);
+  PX_UNROLL
+  for (int i = 0; i < 32; ++i) px::Store(out + i * 128 + t, px::BitCast<uint32_t>(d[i / 4][i % 4]));
+#else
+  (void)in, (void)out, (void)b;
+#endif
+}
+MicroKernel AddRows(bool integers) {
+  auto numbers = [&](unsigned seed) {
+    std::vector<px::bf16> values;
+    for (uint32_t word : Noise(kM * kM, seed))
+      values.push_back(px::FromFloat<px::bf16>(integers ? static_cast<float>(word % 7) - 3.0f
+                                                        : static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f));
+    return values;
+  };
+  const std::vector<px::bf16> a = numbers(26), b = numbers(27);  // [64, 64 of K], [64 of K, 64]
+  Words in(kSteps * 4 * 128);
+  for (int i = 0; i < kSteps * 4; ++i)
+    for (int t = 0; t < 128; ++t) {
+      const int row = t / 32 * 16 + t % 32 / 4 + 8 * (i % 2), depth = i / 4 * 16 + t % 4 * 2 + 8 * (i % 4 / 2);
+      const size_t at = static_cast<size_t>(row * kM + depth);
+      in[static_cast<size_t>(i * 128 + t)] = a[at].bits | static_cast<uint32_t>(a[at + 1].bits) << 16;
+    }
+  MicroKernel k{std::string("WgmmaAddRows_") + (integers ? "integers" : "fractions"), {}, {}, {}};
+  if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, 2e-3};
+  k.run = [=](gpu::Stream& s) {
+    const gpu::Memory rows(b.size() * sizeof(px::bf16));
+    s.Upload(rows.data(), b.data(), rows.bytes());
+    return Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(RowsShared)}, 32 * 128, in, &AddRowsKernel,
+                  gpu::MakeTensorMap2D(static_cast<const px::bf16*>(rows.data()), kM, kM, kM, kM));
+  };
+  for (int i = 0; i < 32; ++i)
+    for (int t = 0; t < 128; ++t) {
+      const int row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + t % 4 * 2 + i % 2;
+      double sum = 1;
+      for (int depth = 0; depth < kM; ++depth)
+        sum += static_cast<double>(px::ToFloat(a[static_cast<size_t>(row * kM + depth)])) *
+               px::ToFloat(b[static_cast<size_t>(depth * kM + column)]);
+      k.want.push_back(px::BitCast<uint32_t>(static_cast<float>(sum)));
+    }
+  return k;
+}
+
 }  // namespace
 
 std::vector<MicroKernel> MatrixKernels() {
-  return {LdMatrix<false>(),          LdMatrix<true>(),           Mma<Input::kBf16>(true),
-          Mma<Input::kBf16>(false),   Mma<Input::kF16>(true),     Mma<Input::kF16>(false),
-          Mma<Input::kE4m3>(true),    Mma<Input::kE4m3>(false),   MmaExchanged(),
-          Hopper<64>(true, 0),        Hopper<64>(false, 0),       Hopper<64>(true, 32),
-          Hopper<128>(true, 0),       Hopper<256>(true, 0),       Hopper<256>(false, 0),
-          Hopper<16>(true, 0),        Hopper<16>(false, 0),       Hopper<32>(true, 0),
-          Hopper<32>(false, 0),       Hopper<16, true>(true, 0),  Hopper<16, true>(false, 0),
-          Hopper<32, true>(true, 0),  Hopper<64, true>(true, 32), Hopper<64, true>(false, 0),
-          Hopper<128, true>(true, 0), Hopper<128, true>(false, 0)};
+  return {LdMatrix<false>(),
+          LdMatrix<true>(),
+          Mma<Input::kBf16>(true),
+          Mma<Input::kBf16>(false),
+          Mma<Input::kF16>(true),
+          Mma<Input::kF16>(false),
+          Mma<Input::kE4m3>(true),
+          Mma<Input::kE4m3>(false),
+          MmaExchanged(),
+          Hopper<64>(true, 0),
+          Hopper<64>(false, 0),
+          Hopper<64>(true, 32),
+          Hopper<128>(true, 0),
+          Hopper<256>(true, 0),
+          Hopper<256>(false, 0),
+          Hopper<16>(true, 0),
+          Hopper<16>(false, 0),
+          Hopper<32>(true, 0),
+          Hopper<32>(false, 0),
+          Hopper<16, true>(true, 0),
+          Hopper<16, true>(false, 0),
+          Hopper<32, true>(true, 0),
+          Hopper<64, true>(true, 32),
+          Hopper<64, true>(false, 0),
+          Hopper<128, true>(true, 0),
+          Hopper<128, true>(false, 0),
+          AddRows(true),
+          AddRows(false)};
 }
 
 }  // namespace baton::conformance

@@ -30,9 +30,17 @@ enum class Bug {
   kNoWgmmaFence,            ///< GEMM: wgmma takes its accumulators without a fence
   kReleasedInFlight,        ///< GEMM: gives a stage back before the wgmma that reads it has ended
   kNoWgmmaWait,             ///< GEMM: reads accumulators in flight
+  kTooManyBytes,            ///< GEMM: announces more than an mbarrier counts
+  kInitTwice,               ///< GEMM: initializes an mbarrier that is one
+  kTmaAtTheEnd,             ///< GEMM: a copy that nobody waits for
+  kExitInFlight,            ///< GEMM: the last products are not waited for, nor read
+  kOperandOffPattern,       ///< GEMM: an operand's tile begins within a pattern of the swizzle
   kTooManyRegisters,        ///< setmaxnreg: more than the others give
+  kRegistersOfSomeWarps,    ///< setmaxnreg: by three warps of a warpgroup
+  kDecreaseToMore,          ///< setmaxnreg.dec to more than there are
   kNoProxyFence,            ///< wgmma of operands that threads stored, without fence.proxy.async
   kEarlyProxyFence,         ///< … with the fence before the stores
+  kFenceOfOneThread,        ///< … with one thread's fence for all
   kLdMatrixRow,             ///< ldmatrix with lanes 8…15 addressing the wrong rows
   kNoDependencyWait,        ///< PDL: reads the predecessor's output without waiting
   kEarlyReadOfTwoBefore,    ///< PDL: a third grid reads, before it waits, what the first writes
@@ -150,7 +158,7 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
   if (t == 0) {
     for (int s = 0; s < kGemmStages; ++s) {
       px::MbarrierInit(&smem.full[s], 1);
-      px::MbarrierInit(&smem.empty[s], 1);
+      px::MbarrierInit(&smem.empty[kBug == Bug::kInitTwice ? 0 : s], 1);
     }
     if (kBug != Bug::kNoInitFence) px::MbarrierFenceInit();
   }
@@ -162,14 +170,17 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
     for (int i = 0; i < tiles; ++i) {
       const int s = i % kGemmStages;
       if (i >= kGemmStages && kBug != Bug::kNoEmptyWait) px::MbarrierWait(&smem.empty[s], (i / kGemmStages - 1) & 1);
-      px::MbarrierArriveExpect(&smem.full[s], kBug == Bug::kTooFewBytesExpected ? kBytes / 2 : kBytes);
+      px::MbarrierArriveExpect(&smem.full[s], kBug == Bug::kTooFewBytesExpected ? kBytes / 2
+                                              : kBug == Bug::kTooManyBytes      ? kBytes << 7
+                                                                                : kBytes);
       px::TmaLoad2D(smem.a[s], &a, i * kGemmK, 0, &smem.full[s]);
       px::TmaLoad2D(smem.b[s], &b, i * kGemmK, 0, &smem.full[s]);
     }
+    if (kBug == Bug::kTmaAtTheEnd) px::TmaLoad2D(smem.a[0], &a, 0, 0, &smem.full[0]);
     return;
   }
-  px::RegisterIncrease<232>();
-  float d[32];
+  px::RegisterIncrease<256>();
+  float d[32], unread[32];
   for (int i = 0; i < tiles; ++i) {
     const int s = i % kGemmStages;
     if (kBug != Bug::kNoFullWait) px::MbarrierWait(&smem.full[s], (i / kGemmStages + (kBug == Bug::kWrongParity)) & 1);
@@ -177,11 +188,16 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
     if (kBug != Bug::kNoWgmmaFence) px::WgmmaFence();
     PX_UNROLL
     for (int kk = 0; kk < kGemmK / 16; ++kk)
-      px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[s]) + kk * 2, px::WgmmaDescriptor(smem.b[s]) + kk * 2,
-                         (i | kk) != 0);
+      px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[s] + (kBug == Bug::kOperandOffPattern ? 256 : 0)) + kk * 2,
+                         px::WgmmaDescriptor(smem.b[s]) + kk * 2, (i | kk) != 0);
     px::WgmmaCommit();
     if (kBug != Bug::kNoWgmmaWait || i + 1 < tiles) px::WgmmaWait<0>();
     if (kBug != Bug::kReleasedInFlight && t == 0) px::MbarrierArrive(&smem.empty[s]);
+  }
+  if (kBug == Bug::kExitInFlight) {
+    px::WgmmaFence();
+    px::WgmmaM64N64K16(unread, px::WgmmaDescriptor(smem.a[0]), px::WgmmaDescriptor(smem.b[0]), false);
+    px::WgmmaCommit();
   }
   const int warp = t / 32, lane = t % 32;
   PX_UNROLL
@@ -197,10 +213,11 @@ template <Bug kBug>
 PX_KERNEL void MoveRegisters(int* out) {
   const int t = px::ThreadX();
   if (t >= 256) {
-    px::RegisterDecrease<40>();
+    px::RegisterDecrease<(kBug == Bug::kDecreaseToMore ? 176 : 40)>();
     return;
   }
-  px::RegisterIncrease<(kBug == Bug::kTooManyRegisters ? 240 : 232)>();
+  if (kBug != Bug::kRegistersOfSomeWarps || t >= 32)
+    px::RegisterIncrease<(kBug == Bug::kTooManyRegisters ? 240 : 232)>();
   px::Store(out + t, t);
 }
 
@@ -208,19 +225,23 @@ PX_KERNEL void MoveRegisters(int* out) {
 struct StoredShared {
   px::bf16 a[kGemmM * kGemmK];
   px::bf16 b[kGemmN * kGemmK];
+  uint64_t unused;
 };
-/// c[64, 64] = a[64, 64] · b[64, 64]ᵀ in f32.
+/// c[64, 64] = a[64, 64] · b[64, 64]ᵀ in f32. With an mbarrier, as every kernel that TMA feeds.
 template <Bug kBug>
 PX_KERNEL void StoredGemm(const px::bf16* a, const px::bf16* b, float* c) {
   PX_SHARED(StoredShared, smem);
   const int t = px::ThreadX();
+  if (t == 0) px::MbarrierInit(&smem.unused, 1);
+  px::SyncThreads();
   if (kBug == Bug::kEarlyProxyFence) px::FenceAsyncProxy();
   for (int i = t; i < kGemmM * kGemmK; i += 128) {
     const int row = i / kGemmK, chunk = i % kGemmK / 8 ^ row % 8;  // the swizzle of 128 bytes
     px::StoreShared(smem.a + row * kGemmK + chunk * 8 + i % 8, px::Load(a + i));
     px::StoreShared(smem.b + row * kGemmK + chunk * 8 + i % 8, px::Load(b + i));
   }
-  if (kBug != Bug::kNoProxyFence && kBug != Bug::kEarlyProxyFence) px::FenceAsyncProxy();
+  if (kBug != Bug::kNoProxyFence && kBug != Bug::kEarlyProxyFence && (kBug != Bug::kFenceOfOneThread || t == 0))
+    px::FenceAsyncProxy();
   px::SyncThreads();
   float d[32];
   px::WgmmaFence();

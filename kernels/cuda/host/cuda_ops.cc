@@ -47,7 +47,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
 #endif
   const bool has_wgmma = cuda::HasWgmma(device_.architecture);
   wgmma_ = has_wgmma && (!deterministic_ || keeps_bits());
-  wgmma_e4m3_ = has_wgmma && (!deterministic_ || tiles_agree());
+  wgmma_e4m3_ = has_wgmma && tiles_agree();
   wgmma_attention_ = wgmma_ && attends_alike();
 }
 

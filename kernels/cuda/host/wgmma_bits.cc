@@ -138,7 +138,7 @@ bool E4m3WgmmaTilesAgree(gpu::Stream& stream) {
                     w_scales = OnDevice(stream, meta), out(size_t{kRows} * kCols * sizeof(float));
   for (const gpu::Memory* memory : {&x, &w, &x_scales, &w_scales, &out})
     if (memory->data() == nullptr) return false;
-  const auto run = [&](int rows, int multiprocessors) {
+  const auto run = [&](int rows, const std::function<void(const E4m3GemmParams<float>&)>& launch) {
     std::vector<float> result(static_cast<size_t>(rows) * kCols);
     const E4m3GemmParams<float> p{static_cast<const px::e4m3*>(x.data()),
                                   static_cast<const float*>(x_scales.data()),
@@ -152,16 +152,29 @@ bool E4m3WgmmaTilesAgree(gpu::Stream& stream) {
                                   kCols,
                                   kK,
                                   kGroup};
-    LaunchE4m3Wgmma(stream, p, multiprocessors);
+    stream.FillAsync(out.data(), 0xFF, out.bytes());
+    launch(p);
     stream.CopyAsync(result.data(), out.data(), result.size() * sizeof(float));
     EndIfDeviceFailed(stream.Synchronize());
     return result;
   };
+  const auto by_wgmma = [&](int rows, int multiprocessors) {
+    return run(rows, [&](const E4m3GemmParams<float>& p) { LaunchE4m3Wgmma(stream, p, multiprocessors); });
+  };
   constexpr int kFew = 1, kEnough = 1000;  // multiprocessors
-  const auto want = run(kRows, kFew);
-  for (const auto& got : {run(kRows, kEnough), run(E4m3WgmmaFew::kRows, kFew)})
+  const auto want = by_wgmma(kRows, kFew);
+  for (const auto& got : {by_wgmma(kRows, kEnough), by_wgmma(E4m3WgmmaFew::kRows, kFew)})
     if (std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) != 0) return false;
-  return true;
+  return NearlyEqual(want, run(kRows, [&](const E4m3GemmParams<float>& p) { LaunchE4m3Gemm(stream, p); }));
+}
+
+bool NearlyEqual(const std::vector<float>& got, const std::vector<float>& want) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(double{got[i]} - want[i], 2);
+    size += std::pow(double{want[i]}, 2);
+  }
+  return error <= size * 0x1p-14;  // false of a NaN
 }
 
 bool WgmmaAttendsAsMmaSync(gpu::Stream& stream) { return AttendsAlike<64>(stream) && AttendsAlike<128>(stream); }

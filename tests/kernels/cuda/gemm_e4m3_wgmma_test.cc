@@ -80,6 +80,12 @@ TEST(CudaE4m3Wgmma, TilesAgree) {
   gpu::Stream stream;
   EXPECT_TRUE(cuda::E4m3WgmmaTilesAgree(stream));
 }
+TEST(CudaE4m3Wgmma, SumsOfOtherOperandsAreNotNearlyEqual) {
+  EXPECT_TRUE(cuda::NearlyEqual({100.0f, -3.0f, 0.0f}, {100.1f, -3.0f, 0.05f}));
+  EXPECT_FALSE(cuda::NearlyEqual({100.0f, -3.0f, 0.0f}, {100.0f, -3.0f, 2.0f}));
+  EXPECT_FALSE(cuda::NearlyEqual({-3.0f, 100.0f}, {100.0f, -3.0f}));
+  EXPECT_FALSE(cuda::NearlyEqual({NAN, 1.0f}, {1.0f, 1.0f}));
+}
 
 #if !defined(__CUDACC__)
 template <typename Tile>
