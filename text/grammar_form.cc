@@ -22,4 +22,10 @@ std::string_view JsonSpace() {
   return {space.ptr, space.len};
 }
 
+absl::Status CheckJsonSpace(std::string_view pattern) {
+  bt_error error{};
+  bt_json_space_check(BtStr(pattern), &error);
+  return TakeFileError(error, "");
+}
+
 }  // namespace baton

@@ -21,4 +21,8 @@ absl::StatusOr<std::string> RulesBegunBy(const std::string& name, const std::str
 /// As much white space as an answer has between the parts of a JSON text: a regular expression. Any thread.
 std::string_view JsonSpace();
 
+/// InvalidArgument: `pattern`, which a client wants in its place, is no regular expression of white space, or not of
+/// one that may be left out. Any thread.
+absl::Status CheckJsonSpace(std::string_view pattern);
+
 }  // namespace baton

@@ -37,10 +37,37 @@ def grammar(r):
         lambda: {"guided_json": r.choice(ODD)(r)},
         lambda: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": r.choice(ODD)(r)}}},
         lambda: {"response_format": {"type": "json_object"}},
+        lambda: {"structured_outputs": {"json": r.choice(ODD)(r), **r.choice([{"disable_any_whitespace": True}, {"whitespace_pattern": "[ \\n]{0,3}"}, {"whitespace_pattern": "\\s*"}])}},
+        lambda: {"structured_outputs": {"json_object": True}},
         lambda: {"guided_grammar": f'start: (W " ")+ "."\nW: /[a-{word[0]}z]{{1,6}}/'},
         lambda: {"guided_grammar": f'root ::= "{word}" ("," [a-z]+){{1,4}}'},
         lambda: {"structured_outputs": {"structural_tag": {"type": "structural_tag", "triggers": ["a"], "structures": [{"begin": "ab", "schema": r.choice(ODD)(r), "end": "c"}]}}},
     ])()
+
+
+def functions(r, path):
+    """Fields of functions that the answer may call, or must, as the API has them."""
+    strict = {"strict": True} if r.random() < 0.5 else {}
+    called = [{**tool["function"], "parameters": tool["function"].get("parameters", {"type": "object", "additionalProperties": False})} for tool in TOOLS]
+    drawn = {"logit_bias": {MARK: 12}} if r.random() < 0.6 else {}
+    if path == "/v1/messages":
+        choice = r.choice([{"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "get_weather"}, {"type": "auto", "disable_parallel_tool_use": True}])
+        return drawn | {"tools": [{"name": one["name"], "input_schema": one["parameters"], **strict} for one in called], "tool_choice": choice}
+    if path == "/v1/responses":
+        choice = r.choice(["auto", "required", {"type": "function", "name": "get_weather"}])
+        return drawn | {"tools": [{"type": "function", **one, **strict} for one in called], "tool_choice": choice, "parallel_tool_calls": r.random() < 0.7}
+    choice = r.choice(["auto", "required", {"type": "function", "function": {"name": "get_weather"}}])
+    return drawn | {"tools": [{"type": "function", "function": {**one, **strict}} for one in called], "tool_choice": choice}
+
+
+def formed(r, path):
+    """The API's own field for a schema."""
+    schema = r.choice(ODD)(r)
+    if path == "/v1/messages":
+        return {"output_format": {"type": "json_schema", "schema": schema}}
+    if path == "/v1/responses":
+        return {"text": {"format": r.choice([{"type": "json_schema", "name": "x", "schema": schema}, {"type": "json_object"}])}}
+    return {"format": schema if isinstance(schema, dict) else "json"}
 
 
 def drawing(r):
@@ -87,7 +114,9 @@ def case(r):
         if fields.get("best_of", 0) <= fields["n"] and not fields.get("use_beam_search"):
             fields["stream"] = r.random() < 0.5
         return path, {"model": MODEL, "seed": seed, **({"messages": said(r)} if chat else {"prompt": says(r)}), **fields}
-    fields = {key: value for key, value in fields.items() if key not in ("stop", "response_format", "structured_outputs")}
+    fields.pop("stop", None)
+    if not structured and r.random() < 0.6:
+        fields |= r.choice([functions, formed])(r, path) if path != "/api/generate" else formed(r, path)
     if path == "/v1/messages":
         return path, {"model": MODEL, "messages": said(r), "seed": seed, "stream": r.random() < 0.5, **fields}
     if path == "/v1/responses":
@@ -95,6 +124,7 @@ def case(r):
     asked = {"prompt": says(r)} if path == "/api/generate" else {"messages": said(r)}
     if r.random() < 0.3:
         asked |= {"logprobs": True, "top_logprobs": 2, "think": r.random() < 0.5}
+    asked |= {key: fields.pop(key) for key in ("format", "tools", "tool_choice") if key in fields}
     return path, {"model": MODEL, **asked, "stream": r.random() < 0.5, "options": {**fields, "num_predict": fields.pop("max_tokens"), "seed": seed}}
 
 

@@ -1,5 +1,6 @@
 #include "router/http/answer_format.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -26,12 +27,14 @@ const char* MessagesErrorType(int status) {
 
 std::string JsonOrEmptyObject(const std::string& text) { return nlohmann::json::accept(text) ? text : "{}"; }
 
-std::string ErrorText(const ApiError& error, Api api) {
+std::string ErrorText(const ApiError& error, Api api, std::string_view request_id) {
   std::string out;
   JsonWriter w(out);
   if (api == Api::kMessages) {
     w.BeginObject().Field("type", "error").Key("error").BeginObject();
-    w.Field("type", MessagesErrorType(error.http_status)).Field("message", error.message).EndObject().EndObject();
+    w.Field("type", MessagesErrorType(error.http_status)).Field("message", error.message).EndObject();
+    if (!request_id.empty()) w.Field("request_id", request_id);
+    w.EndObject();
   } else if (api == Api::kOllamaChat || api == Api::kOllamaGenerate) {
     w.BeginObject().Field("error", error.message).EndObject();
   } else {
@@ -49,7 +52,8 @@ HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers, Api api) 
     response.headers.emplace_back("retry-after-ms", std::to_string(error.retry_after_ms));
   }
   if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  response.body = ErrorText(error, api);
+  const auto id = std::ranges::find(response.headers, kMessagesIdHeader, &HttpHeaders::value_type::first);
+  response.body = ErrorText(error, api, id == response.headers.end() ? std::string_view() : id->second);
   return response;
 }
 

@@ -115,8 +115,11 @@ class AnswerFormat {
 /// The text where it is JSON, else an empty object: the arguments of a call that was cut are none.
 std::string JsonOrEmptyObject(const std::string& text);
 
-/// An error as JSON in the API's shape.
-std::string ErrorText(const ApiError& error, Api api);
+/// Anthropic's name of the header that has a request's id.
+inline constexpr char kMessagesIdHeader[] = "request-id";
+
+/// An error as JSON in the API's shape. `request_id`: for those that tell it.
+std::string ErrorText(const ApiError& error, Api api, std::string_view request_id = {});
 /// An error as an HTTP answer in the API's shape: status, body, Retry-After; `headers` come along.
 HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers, Api api = Api::kChat);
 

@@ -6,11 +6,14 @@
 #include <utility>
 
 #include "router/http/json_reader.h"
+#include "router/json_writer.h"
+#include "text/grammar_form.h"
 
 namespace baton::router::json {
 namespace {
 
 constexpr char kAnyObject[] = R"({"type":"object"})";
+constexpr std::string_view kGuidedSpace = "guided_whitespace_pattern";
 
 MaybeError Take(std::string_view field, GrammarKind kind, std::string text, CompletionRequest& r) {
   if (r.input.sampling.grammar) {
@@ -83,8 +86,8 @@ bool TakeGuide(std::string_view field, std::string_view guide, Element e, Comple
   return true;
 }
 
-/// Holds a schema of `field` to JSON without white space between its parts.
-MaybeError LeaveOutWhiteSpace(std::string_view field, const std::string& option, CompletionRequest& r) {
+/// Gives a schema of `field` (empty: of any) what `option` says of the white space between the parts of its JSON.
+MaybeError GiveSpace(std::string_view field, const std::string& option, std::string_view says, CompletionRequest& r) {
   const auto& grammar = r.input.sampling.grammar;
   const std::string_view text = grammar ? std::string_view(grammar->text) : "";
   constexpr std::string_view kWhite = " \t\r\n";
@@ -95,18 +98,28 @@ MaybeError LeaveOutWhiteSpace(std::string_view field, const std::string& option,
   if (!any && (open == text.npos || text[open] != '{' || inside == text.npos)) return std::nullopt;  // no schema
   const std::string_view rest = any ? "}" : text.substr(inside);
   const bool empty = rest.front() == '}';
-  const std::string own = R"({"x-guidance":{"whitespace_flexible":false})";
+  const std::string own = StrCat(R"({"x-guidance":{)", says, "}");
   r.input.sampling.grammar =
       std::make_shared<const Grammar>(Grammar{grammar->kind, StrCat(own, empty ? "" : ",", rest)});
   return std::nullopt;
 }
 
+MaybeError GivePattern(std::string_view field, const std::string& option, const std::string& pattern,
+                       CompletionRequest& r) {
+  if (const absl::Status status = CheckJsonSpace(pattern); !status.ok())
+    return BadRequest(StrCat("`", option, "`: ", status.message(), "."), option);
+  std::string says = R"("whitespace_pattern":)";
+  AppendJsonString(pattern, says);
+  return GiveSpace(field, option, says, r);
+}
+
 MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
   bool compact = false;
+  std::optional<std::string> pattern;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
   constexpr std::string_view kGuides[] = {"json", "regex", "choice", "grammar", "json_object"};
-  constexpr std::string_view kCompact = "disable_any_whitespace";
+  constexpr std::string_view kCompact = "disable_any_whitespace", kPattern = "whitespace_pattern";
   constexpr std::string_view kOptions[] = {kCompact, "disable_additional_properties"};
   for (auto [key, value] : object) {
     const auto is_one_of = [key = key](const auto& names) {
@@ -123,12 +136,19 @@ MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRe
       if (!value.is_null()) error = Read(name, value, on);
       compact = compact || (on && key == kCompact);
       if (!error && on && key == kOptions[1]) error = NotBuilt(name, "this field");  // and there is no fallback
+    } else if (key == kPattern) {
+      if (!value.is_null()) error = Read(name, value, pattern);
     } else if (bool set = true; !value.is_null() && (value.get_bool().get(set) || set)) {
       error = NotBuilt(name, "this field");  // one that is off asks for nothing
     }
     if (error) return error;
   }
-  return compact ? LeaveOutWhiteSpace(field, StrCat(field, ".", kCompact), r) : std::nullopt;
+  const std::string option = StrCat(field, ".", pattern ? kPattern : kCompact);
+  if (compact && pattern)
+    return BadRequest(StrCat("`", option, "` and `", field, ".", kCompact, "` both say what white space JSON has."),
+                      option);
+  if (pattern) return GivePattern(field, option, *pattern, r);
+  return compact ? GiveSpace(field, option, R"("whitespace_flexible":false)", r) : std::nullopt;
 }
 
 /// Leaves `out` as it is where the member is not there, or null.
@@ -181,12 +201,19 @@ bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, M
     error = ReadResponseFormat(key, e, out);
   } else if (key == "structured_outputs") {
     error = ReadStructuredOutputs(key, e, out);
+  } else if (key == kGuidedSpace) {
+    error = Read(key, e, out.json_space);
   } else if (key.starts_with(kGuided)) {
     return TakeGuide(key, key.substr(kGuided.size()), e, out, error);
   } else {
     return false;
   }
   return true;
+}
+
+MaybeError FinishGrammar(CompletionRequest& r) {
+  if (!r.json_space) return std::nullopt;
+  return GivePattern("", std::string(kGuidedSpace), *r.json_space, r);
 }
 
 }  // namespace baton::router::json

@@ -229,6 +229,10 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w, CompletionRequest& giv
     given.asks_thoughts = "thinking";
   }
   if (thinking["budget_tokens"].get(budget) || budget.is_null()) return std::nullopt;
+  if (int64_t tokens = 0; !budget.get_int64().get(tokens) && tokens < 0) {
+    return BadRequest(StrCat("`thinking.budget_tokens` must be at least 0, got ", tokens, "."),
+                      "thinking.budget_tokens");
+  }
   w.Key("thinking_token_budget").Raw(json::TextOf(budget));
   given.renamed.emplace_back("thinking_token_budget", "thinking.budget_tokens");
   return std::nullopt;

@@ -93,12 +93,14 @@ MaybeError ReadOtherStreamOption(std::string_view key, Element value, Completion
 /// Sampling and answer fields that chat and text completions share. Returns false if the field is not one of them.
 bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// Fields that say what an answer must fit. False: not one of them.
-inline constexpr std::string_view kGrammarFields[] = {"response_format",    "structured_outputs", "guided_json",
-                                                      "guided_json_object", "guided_regex",       "guided_choice",
-                                                      "guided_grammar"};
+inline constexpr std::string_view kGrammarFields[] = {
+    "response_format", "structured_outputs", "guided_json",    "guided_json_object",
+    "guided_regex",    "guided_choice",      "guided_grammar", "guided_whitespace_pattern"};
 /// The Lark grammar of a structural tag, but for its rules of tokens.
 MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark, std::vector<TokenRule>& tokens);
 bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
+/// Once all fields are read: a field of how another's JSON is laid out may stand before it.
+MaybeError FinishGrammar(CompletionRequest& out);
 /// The functions that an answer may call, or must: then its call is the answer's grammar.
 MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& out);
 /// Fields that are refused when they would change the answer. False: not one of them.

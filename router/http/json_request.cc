@@ -13,6 +13,8 @@ using json::Element;
 using json::MaybeError;
 using json::Read;
 
+constexpr int32_t kNoBudget = -1;  // as in vLLM
+
 struct ChatFields {
   ChatPrompt prompt;
   json::LastMessage last;
@@ -99,7 +101,7 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
   r.parallel_calls = c.parallel_tool_calls;
   r.include_reasoning = c.include_reasoning;
   r.input.splits_thoughts = true;
-  r.input.thinking_budget = c.thinking_budget;
+  if (c.thinking_budget != kNoBudget) r.input.thinking_budget = c.thinking_budget;
   // As vLLM has it: an answer begins with the last message if that is the same speaker's.
   r.echo = r.echo && (c.last.role == "assistant" || !c.prompt.add_generation_prompt);
   if (r.echo) r.echo_text = std::string(c.last.text);
@@ -140,7 +142,8 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, size_t max_prompts, s
   return std::nullopt;
 }
 
-MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
+MaybeError FinishShared(CompletionRequest& r, bool has_stream_options) {
+  if (auto error = json::FinishGrammar(r)) return error;
   if (has_stream_options && !r.stream)
     return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
   const SamplingOptions& s = r.input.sampling;
@@ -219,7 +222,7 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
     has_stream_options = has_stream_options || key == "stream_options";
   }
   if (auto error = FinishChat(chat, r)) return *std::move(error);
-  if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
+  if (auto error = FinishShared(r, has_stream_options)) return *std::move(error);
   return r;
 }
 
@@ -249,7 +252,7 @@ std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body
   }
   if (!prompt) return BadRequest("`prompt` is required.", "prompt");
   if (auto error = ReadPrompts(*prompt, add_special_tokens, limits.max_prompts, r.prompts)) return *std::move(error);
-  if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
+  if (auto error = FinishShared(r, has_stream_options)) return *std::move(error);
   if (r.echo && r.input.sampling.max_tokens == 0) {
     r.prompt_only = true;
     r.input.sampling.max_tokens = 1;

@@ -58,8 +58,9 @@ struct CompletionRequest {
   bool include_reasoning = true;
   std::string asks_thoughts;  ///< the field that does so, of an API that has one
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
-  std::string echo_text;           ///< chat with echo: the last message's text
-  std::vector<Callable> callable;  ///< functions that the answer may or must call; empty: it is text
+  std::optional<std::string> json_space;  ///< a pattern of the white space that the grammar's JSON has
+  std::string echo_text;                  ///< chat with echo: the last message's text
+  std::vector<Callable> callable;         ///< functions that the answer may or must call; empty: it is text
   bool must_call = false, parallel_calls = true;
   std::vector<std::string> unknown_fields;  ///< the first few
   Renamed renamed;                          ///< of fields that the client's API calls otherwise

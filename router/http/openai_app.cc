@@ -135,6 +135,7 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   call->headers = {{"X-Request-Id", call->id}};
   call->admin = admin;
   call->api = ApiOf(call->request);
+  if (call->api == Api::kMessages) call->headers.emplace_back(kMessagesIdHeader, call->id);
   if (const auto refusal = guard_.Refuses(call->request)) return call->Fail(*refusal);
   guard_.Allow(call->request, call->headers);
   if (call->request.method == "OPTIONS") return Preflight(call);

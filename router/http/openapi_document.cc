@@ -65,12 +65,14 @@ constexpr Property kAnswer[] = {
      R"("regex":{"type":["string","null"],"minLength":1},"grammar":{"type":["string","null"],"minLength":1},)"
      R"("choice":{"type":["array","null"],"minItems":1,"items":{"type":"string","minLength":1}},)"
      R"("json_object":{"type":["boolean","null"]},"disable_fallback":{"type":["boolean","null"]},)"
-     R"("disable_any_whitespace":{"enum":[false,null]},"disable_additional_properties":{"enum":[false,null]}})"},
+     R"("disable_any_whitespace":{"type":["boolean","null"]},"whitespace_pattern":{"type":["string","null"],"maxLength":256},)"
+     R"("disable_additional_properties":{"enum":[false,null]}})"},
     {"guided_json", R"("anyOf":[{"type":["object","boolean","string"]}])"},
     {"guided_regex", R"("type":"string","minLength":1)"},
     {"guided_choice", R"("type":"array","minItems":1,"items":{"type":"string","minLength":1})"},
     {"guided_grammar", R"("type":"string","minLength":1)"},
     {"guided_json_object", kBoolean},
+    {"guided_whitespace_pattern", R"("type":"string","maxLength":256)"},
 };
 
 // How a chat becomes a prompt: also of /tokenize. Only the messages of the roles that call may be without content.
@@ -95,7 +97,7 @@ constexpr Property kChatOnly[] = {
     {"tool_choice", ""},
     {"parallel_tool_calls", kBoolean},
     {"include_reasoning", kBoolean},
-    {"thinking_token_budget", kCount},
+    {"thinking_token_budget", R"("type":"integer","minimum":-1,"maximum":2147483647)"},
 };
 
 constexpr Property kTextOnly[] = {

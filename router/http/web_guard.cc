@@ -94,7 +94,7 @@ void WebGuard::Allow(const HttpRequest& request, HttpHeaders& headers) const {
   if (!any_origin_) headers.emplace_back("Vary", "Origin");
   if (origin.empty()) return;
   headers.emplace_back("Access-Control-Allow-Origin", any_origin_ ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Ignored-Fields, Retry-After");
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, request-id, X-Ignored-Fields, Retry-After");
 }
 
 HttpHeaders WebGuard::Preflight(const HttpRequest& request) const {

@@ -85,8 +85,10 @@ class Reasoning(unittest.TestCase):
             self.assertEqual(usage["completion_tokens_details"]["reasoning_tokens"], 2 * (budget + 1), "and the tag that ends them")
             self.assertTrue(first[1] and second[1], (first, second))
             self.assertEqual(bool(first[0]), budget > 1 or bool(first[0]), first)
+        free = {"max_tokens": 40, "chat_template_kwargs": {"opened": True}, "ignore_eos": True}
+        self.assertEqual(self.both(**free, thinking_token_budget=-1), self.both(**free), "-1 is none")
         refused = self.c.post("/v1/chat/completions", {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}],
-                                                       "thinking_token_budget": -1})
+                                                       "thinking_token_budget": -2})
         self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "thinking_token_budget"), refused.body)
 
     def test_a_schema_is_of_what_follows_the_thoughts(self):

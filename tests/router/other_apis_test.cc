@@ -144,6 +144,7 @@ TEST(OtherApis, AFieldOfTheirsIsNamedAsTheyCallIt) {
        R"("tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"auto","disable_parallel_tool_use":3})",
        "tool_choice.disable_parallel_tool_use", "`tool_choice.disable_parallel_tool_use` must be a boolean"},
       {messages, R"("thinking":{"type":"on"})", "thinking.type", "`thinking.type` must be"},
+      {messages, R"("thinking":{"type":"enabled","budget_tokens":-1})", "thinking.budget_tokens", "at least 0, got -1"},
       {messages, R"("thinking":{"type":"enabled","budget_tokens":"x"})", "thinking.budget_tokens",
        "`thinking.budget_tokens` must be an integer"},
       {messages, R"("output_format":{"type":"json_schema","schema":{}},"guided_regex":"a")", "guided_regex",

@@ -90,6 +90,19 @@ TEST_F(RouterTest, WithoutAKeyNoPathIsTalkedAbout) {
   EXPECT_EQ(Ask(port_, "GET", "/v1/files", "", {{"Authorization", "Bearer secret"}}).status, 501);
 }
 
+TEST_F(RouterTest, AnthropicsClientsFindTheRequestsIdWhereTheyLookForIt) {
+  FakeWorker worker;
+  Start({&worker});
+  const Headers given = {{"X-Request-Id", "abc-1"}};
+  const std::string body = R"({"messages":[{"role":"user","content":"x"}],"max_tokens":2)";
+  const HttpReply good = Ask(port_, "POST", "/v1/messages", body + "}", given);
+  EXPECT_EQ(good.headers.at("request-id"), "abc-1") << good.body;
+  const HttpReply bad = Ask(port_, "POST", "/v1/messages", body + R"(,"top_p":7})", given);
+  EXPECT_EQ(bad.headers.at("request-id"), "abc-1");
+  EXPECT_EQ(Json::parse(bad.body)["request_id"], "abc-1") << bad.body;
+  EXPECT_FALSE(Ask(port_, "GET", "/v1/nothing", "", given).headers.contains("request-id")) << "of no other API";
+}
+
 TEST_F(RouterTest, ModelsHaveAnthropicsShapeForItsClients) {
   FakeWorker worker;
   RouterConfig config;

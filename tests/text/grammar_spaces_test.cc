@@ -1,7 +1,10 @@
 // White space between the parts of a JSON text, and regular expressions in words.
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "tests/text/gpt2_grammars.h"
+#include "text/grammar_form.h"
 
 namespace baton {
 namespace {
@@ -55,6 +58,51 @@ TEST_F(GrammarSpaces, WhiteSpaceHasAnEnd) {
   EXPECT_TRUE(TakesIn(R"({"type":"string"})", json(std::string(200, ' ')).dump())) << "a text is no white space";
 }
 
+/// Whether `[1,2]` with `space` between its parts fits where white space is what `pattern` says.
+TEST_F(GrammarSpaces, AClientSaysWhatWhiteSpaceThereIs) {
+  const auto fits = [](const std::string& pattern, const std::string& space) {
+    const json schema = {{"x-guidance", {{"whitespace_pattern", pattern}}}, {"type", "array"}};
+    const std::string text = StrCat("[", space, "1", space, ",", space, "2", space, "]");
+    const bool taken = TakesIn(schema.dump(), text);
+    EXPECT_EQ(Takes(GrammarKind::kLark, StrCat("start: \"x\" %json ", schema.dump()), StrCat("x", text)), taken);
+    return taken;
+  };
+  const std::string lines(300, '\n');
+  const std::tuple<const char*, std::vector<std::string>, std::vector<std::string>> cases[] = {
+      {"", {""}, {" ", "\n"}},
+      {"[ ]?", {"", " "}, {"  ", "\n"}},
+      {"[\\n ]*", {"", lines, " \n "}, {"\t"}},
+      {R"(\s*)", {"", "\r\n\t ", lines}, {"\f", "\u00a0"}},
+      {"( |\n\t?)?", {"", " ", "\n", "\n\t"}, {"\t", "\n "}},
+      {"(?: ?\n?\t?){2}", {"", " \n\t \n\t", "\t\n", " \t"}, {"\t\t\t"}},
+      {"(( ){0,2}\n){0,2}", {"", "  \n", " \n\n"}, {"  ", "\n\n\n"}},
+      {".*|x", {"", "  "}, {"\n", "x"}},
+      {"[^x]{0,3}|\n{5}", {"", " \n ", "\n\n\n\n\n"}, {"\n\n\n\n", "y"}}};
+  for (const auto& [pattern, taken, refused] : cases) {
+    for (const std::string& space : taken) EXPECT_TRUE(fits(pattern, space)) << pattern << json(space);
+    for (const std::string& space : refused) EXPECT_FALSE(fits(pattern, space)) << pattern << json(space);
+  }
+}
+
+TEST_F(GrammarSpaces, APatternThatIsNoneOfWhiteSpaceIsRefusedByName) {
+  for (const auto& [pattern, says] : std::vector<std::pair<json, const char*>>{
+           {" ", "takes the empty text, too"},
+           {"\\s+", "takes the empty text, too"},
+           {"x", "takes the empty text, too"},
+           {"[ ", "it cannot be read: unclosed character class"},
+           {"^ ?$", "boundaries and ends of lines are not supported"},
+           {std::string(300, '?'), "has at most 256 bytes, not 300"},
+           {std::string(100, '(') + std::string(100, ')'), "it cannot be read: exceed the maximum number of nested"},
+           {7, "is a text, not 7"}}) {
+    const json schema = {{"x-guidance", {{"whitespace_pattern", pattern}}}, {"type", "array"}};
+    EXPECT_THAT(Refused(GrammarKind::kJsonSchema, schema.dump()), HasSubstr("#/x-guidance/whitespace_pattern"));
+    EXPECT_THAT(Refused(GrammarKind::kJsonSchema, schema.dump()), HasSubstr(says)) << pattern;
+    if (pattern.is_string()) {
+      EXPECT_THAT(std::string(CheckJsonSpace(pattern.get<std::string>()).message()), HasSubstr(says));
+    }
+  }
+}
+
 TEST_F(GrammarSpaces, WhatLooksLikeASchemaInALiteralIsNone) {
   const char* lark =
       "start: A \" %json {\\\"type\\\":\\\"null\\\"}\" // %json {\"multipleOf\": 1000003}\nA: /%json \\{\\}/";
@@ -103,6 +151,30 @@ TEST_F(GrammarSpaces, OfValuesThatAreGivenThoseStayThatThePatternFits) {
   EXPECT_FALSE(TakesIn(R"({"enum":["ab","xaby"],"pattern":"ab","minLength":3})", "\"ab\""));
   EXPECT_THAT(Refused(GrammarKind::kJsonSchema, R"({"enum":["a","b"],"pattern":"^c$"})"),
               HasSubstr("#: Unsatisfiable schema: no text fits its enum and pattern together"));
+}
+
+TEST_F(GrammarSpaces, OfTenThousandValuesThoseStayThatAreOfTheFormat) {
+  const std::tuple<const char*, std::function<std::string(int)>, const char*> cases[] = {
+      {"ipv4", [](int i) { return StrCat("10.", i / 250, ".", i % 250, ".1"); }, "10.1.256.1"},
+      {"ipv6", [](int i) { return StrCat("fe80::", absl::Hex(i + 1)); }, "fe80::12345"},
+      {"uri", [](int i) { return StrCat("https://example.org/", i, "?q=%20"); }, "https://example.org/a b"},
+      {"hostname", [](int i) { return StrCat("host-", i, ".example.org"); }, "-host.example.org"},
+      {"email", [](int i) { return StrCat("a.b+", i, "@example.org"); }, "a@b@c"},
+      {"uuid", [](int i) { return StrCat("00000000-0000-4000-8000-00000000", absl::Dec(i, absl::kZeroPad4)); }, "0-0"},
+      {"duration", [](int i) { return StrCat("P", i + 1, "D"); }, "1D"}};
+  for (const auto& [format, value, none] : cases) {
+    json values = json::array({none, 7, "a \"quoted\"\n", ""});
+    for (int i = 0; i < 10'000; ++i) values.push_back(value(i));
+    const std::string schema = json{{"enum", values}, {"format", format}}.dump();
+    EXPECT_TRUE(TakesIn(schema, json(value(9'999)).dump())) << format;
+    EXPECT_TRUE(TakesIn(schema, "7")) << "a format is of texts alone: " << format;
+    for (const char* text : {none, "a \"quoted\"\n", ""}) EXPECT_FALSE(TakesIn(schema, json(text).dump())) << format;
+    json others = json::array();
+    for (int i = 0; i < 10'000; ++i) others.push_back(StrCat(none, " ", i));
+    EXPECT_THAT(Refused(GrammarKind::kJsonSchema, json{{"enum", others}, {"format", format}}.dump()),
+                HasSubstr("no text fits its enum and format together"));
+  }
+  EXPECT_THAT(Refused(GrammarKind::kJsonSchema, R"({"enum":["a"],"format":"nothing"})"), HasSubstr("#/format"));
 }
 
 }  // namespace

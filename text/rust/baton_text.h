@@ -108,6 +108,8 @@ void bt_vocabulary_free(bt_vocabulary* vocabulary);
 void bt_grammar_check_form(int32_t kind, bt_str text, bt_error* error);
 // White space between the parts of a JSON text, as a regular expression; nobody's to free.
 bt_str bt_json_space(void);
+// What is wrong with a pattern that a client wants of it.
+void bt_json_space_check(bt_str pattern, bt_error* error);
 // A Lark grammar or GBNF as Lark rules, of which `name` is the one that it begins with.
 bt_buf bt_rules_begun_by(bt_str name, bt_str text, bt_error* error);
 // kind: GrammarKind of text/grammar.h. The vocabulary may be freed before its matchers.

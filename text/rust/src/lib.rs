@@ -13,6 +13,7 @@ mod endless;
 mod expansion;
 mod faults;
 mod ffi;
+mod formats;
 mod gbnf;
 mod gguf;
 mod given;
@@ -152,6 +153,11 @@ pub unsafe extern "C" fn bt_grammar_check_form(kind: i32, text: Str, error: *mut
 #[no_mangle]
 pub extern "C" fn bt_json_space() -> Str {
     Str::of(spaces::BOUNDED)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_json_space_check(pattern: Str, error: *mut ErrorOut) {
+    guard(error, (), || spaces::check(pattern.text("pattern")?))
 }
 
 #[no_mangle]

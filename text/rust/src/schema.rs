@@ -46,7 +46,7 @@ pub fn prepare(schema: Value) -> Outcome<Value> {
     each_schema(&mut schema, &mut bounds::spell_step);
     put_once(&mut schema);
     expansion::check(&schema, is_older)?;
-    Ok(spaces::bound(schema))
+    spaces::bound(schema)
 }
 
 /// Divisibility by n is an automaton of n states, and limits count none of them: 5 to 20 µs each.
@@ -297,7 +297,7 @@ fn mend(members: &mut Map<String, Value>, sieve: &mut Sieve) {
     let worded = WORDED.iter().find(|(name, _)| *name == format).map(|(_, patterns)| *patterns);
     // A name that is given is left as it is.
     let is_given = NARROWED.contains(&format) && (members.contains_key("const") || members.contains_key("enum"));
-    let Some(patterns) = worded.filter(|_| !is_given) else { return };
+    let Some(patterns) = worded.filter(|_| !is_given) else { return sieve.use_format(members) };
     members.shift_remove("format");
     for pattern in patterns {
         if !sieve.keep_fitting(members, pattern) {
