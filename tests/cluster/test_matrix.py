@@ -86,7 +86,7 @@ def ask(cluster, feature, seed, stream):
 
 def without_times(text):
     """An answer's text apart from ids, times and what was cached."""
-    text = re.sub(r'"(id|call_id|item_id|created_at)":"[^"]*"', '""', text)
+    text = re.sub(r'"(id|call_id|item_id|request_id|created_at)":"[^"]*"', '""', text)
     text = re.sub(r'"(created|created_at|total_duration|prompt_eval_duration|eval_duration|cached_tokens|input_tokens|cache_read_input_tokens)":\d+', '""', text)
     return re.sub(r',"(timings|metrics)":[{][^}]*[}]([}])?', lambda m: "" if '"output_token_metrics"' in m[0] else m[2] or "", text)
 
