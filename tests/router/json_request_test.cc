@@ -286,8 +286,6 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
                             R"("web_search_options":{"a":1})",
                             R"("kv_transfer_params":{"do_remote_decode":true})",
                             R"("logprob_token_ids":[3])",
-                            R"("watermarking":true)",
-                            R"("return_prompt_text":true)",
                             R"("prompt_embeds":"AAAA")",
                             R"("ebnf":"root ::= x")",
                             R"("structural_tag":{"type":"x"})",
