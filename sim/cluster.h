@@ -52,6 +52,9 @@ class Cluster {
   std::string FailedFlips() const { return disturber_->FailedFlips(); }
   TimePoint flips_over_by() const { return disturber_->flips_over_by(); }
   int flips_done() const { return disturber_->flips_done(); }
+  std::string Disobeyed() const { return disturber_->Disobeyed(); }
+  int drains_held() const { return disturber_->drains_held(); }
+  void ResumeDrained() { disturber_->ResumeDrained(); }
   /// Workers that a router gives no requests though it could, and why; empty: none.
   std::string Shunned() const;
   int deaths() const { return disturber_->deaths(); }

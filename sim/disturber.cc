@@ -38,6 +38,7 @@ void Disturber::DisturbWorker(WorkerNode& worker) {
   }
   if (time_.Chance(s.stop / 10)) Stop(worker, Pause());
   if (time_.Chance(s.flip / 10)) Flip(worker);
+  if (s.drain > 0 && time_.Chance(s.drain / 10)) Order(worker);
   if (s.rank_dies > 0 && worker.ranks() > 1 && time_.Chance(s.rank_dies / 10)) LoseRank(worker);
   if (s.upgrade > 0 && time_.Chance(s.upgrade / 10)) return Upgrade(worker);
   if (time_.Chance(s.die / 10)) {
@@ -170,7 +171,8 @@ bool Disturber::AnotherDecodes(const WorkerNode& worker) const {
           const auto view = flip.worker == one ? flip.View() : nullptr;
           return view != nullptr && !view->over();
         });
-    return one != &worker && role == v1::WORKER_ROLE_DECODE && !asked;
+    const bool drained = std::ranges::any_of(routers_, [&](const auto* router) { return IsDrained(*router, *one); });
+    return one != &worker && role == v1::WORKER_ROLE_DECODE && !asked && !drained;
   });
 }
 
@@ -187,6 +189,51 @@ bool Disturber::Flip(WorkerNode& worker) {
                 if (begun.ok()) flips_.push_back({&router, life, &worker, time_.Now()});
               });
   return true;
+}
+
+bool Disturber::IsDrained(const RouterProcess& router, const WorkerNode& worker) const {
+  const auto found = drained_.find({&router, &worker});
+  return found != drained_.end() && router.alive() && found->second == router.life();
+}
+
+/// A drain counts from when it was ordered, and a resumption once it is done: operators keep one that decodes.
+void Disturber::Order(WorkerNode& worker) {
+  RouterProcess& router = AnyRouter();
+  const bool undo = time_.Below(2) == 0;
+  if (!router.alive() || router.stopped() || !router.ViewOf(worker)) return;
+  if (!undo && !AnotherDecodes(worker)) return;
+  const bool before = IsDrained(router, worker);
+  const std::pair<const RouterProcess*, const WorkerNode*> which(&router, &worker);
+  if (!undo) drained_[which] = router.life();
+  router.Order(worker, undo, [this, which, undo, before](const absl::Status& done) {
+    if (undo ? done.ok() : !done.ok() && !before) drained_.erase(which);
+  });
+}
+
+std::string Disturber::Disobeyed() const {
+  std::string wrong;
+  for (const RouterProcess* router : routers_) {
+    for (const WorkerNode* worker : workers_) {
+      const auto view = router->alive() ? router->ViewOf(*worker) : std::nullopt;
+      if (view && !view->held.empty() != IsDrained(*router, *worker))
+        wrong += StrCat(" ", worker->name(), " is ", view->held.empty() ? "not held" : view->held.c_str(), ";");
+    }
+  }
+  return wrong;
+}
+
+int Disturber::drains_held() const {
+  return static_cast<int>(std::ranges::count_if(
+      drained_, [this](const auto& one) { return IsDrained(*one.first.first, *one.first.second); }));
+}
+
+void Disturber::ResumeDrained() {
+  for (RouterProcess* router : routers_) {
+    for (const WorkerNode* worker : workers_) {
+      if (IsDrained(*router, *worker)) router->Order(*worker, /*undo=*/true, [](const absl::Status&) {});
+    }
+  }
+  drained_.clear();
 }
 
 std::shared_ptr<const router::FlipView> Disturber::OrderedFlip::View() const {

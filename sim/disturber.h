@@ -2,7 +2,10 @@
 // are parted. By chance ten times a second, or once.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/router_process.h"
@@ -26,6 +29,11 @@ class Disturber {
   /// They have their end by then at the latest.
   TimePoint flips_over_by() const;
   int flips_done() const;
+  /// Workers that a router shows otherwise than operators ordered it last; empty: none. Once nobody changes his role.
+  std::string Disobeyed() const;
+  int drains_held() const;
+  /// Whoever is drained takes requests again.
+  void ResumeDrained();
   /// Everything that is stopped goes on.
   void ResumeAll();
 
@@ -48,6 +56,9 @@ class Disturber {
   /// False: it is the last that decodes, or another changes now.
   bool Flip(WorkerNode& worker);
   bool AnotherDecodes(const WorkerNode& worker) const;
+  /// Drains it at a router, or takes back what was ordered there.
+  void Order(WorkerNode& worker);
+  bool IsDrained(const RouterProcess& router, const WorkerNode& worker) const;
   void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
   void LoseRank(WorkerNode& worker);
@@ -70,6 +81,8 @@ class Disturber {
   const char* rank_moment_ = nullptr;
   const WorkerNode* flip_asked_ = nullptr;  ///< and not answered
   std::vector<OrderedFlip> flips_;
+  /// Drains at each router's worker, as they were ordered last, with the router's life: another has forgotten them.
+  std::map<std::pair<const RouterProcess*, const WorkerNode*>, uint64_t> drained_;
 };
 
 }  // namespace baton::sim

@@ -218,6 +218,12 @@ void RouterProcess::Drain(const WorkerNode& worker, bool undo) {
   });
 }
 
+void RouterProcess::Order(const WorkerNode& worker, bool undo, std::function<void(const absl::Status&)> done) {
+  life_now_->fleet->Drain(
+      {worker.name(), undo, /*force=*/false},
+      [done = std::move(done)](const absl::StatusOr<router::LinkView>& now) { done(now.status()); });
+}
+
 void RouterProcess::Flip(const WorkerNode& worker, router::WorkerRole to, Duration patience,
                          std::function<void(const absl::Status&)> done) {
   life_now_->fleet->Flip({worker.name(), to, /*force=*/false, patience},

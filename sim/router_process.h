@@ -44,6 +44,8 @@ class RouterProcess final : public Process {
   void Part(const WorkerNode& worker, Duration how_long);
   /// An operator drains that worker, or ends that.
   void Drain(const WorkerNode& worker, bool undo);
+  /// The same, which may be refused.
+  void Order(const WorkerNode& worker, bool undo, std::function<void(const absl::Status&)> done);
   /// An operator changes that worker's role. `done`: whether that has begun.
   void Flip(const WorkerNode& worker, router::WorkerRole to, Duration patience,
             std::function<void(const absl::Status&)> done);

@@ -256,6 +256,7 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (seed >= kSeedsOfUpgrades && (!has_ranks || upgrades)) DrawUpgrades(s, dice);
   if (has_ranks) DrawRanks(s, dice);
   if (one_rank) DrawOneRank(s, dice);
+  if (seed >= kSeedsOfOrders && s.one_fault == OneFault::kNone) s.drain = dice.Rate(4);
   return s;
 }
 
@@ -347,6 +348,7 @@ std::string ClusterScenario::Text() const {
             {"change roles", flip},
             {"cannot", flip_fails},
             {"patience ms", flip_patience_ms},
+            {"drain", drain},
             {"upgrade", upgrade},
             {"canaries", canaries ? 1 : 0},
             {"more tensor ranks to prefill", prefill_tensor - 1},

@@ -25,6 +25,8 @@ inline constexpr uint64_t kSeedsOfRanksThatChange = 7'000'000;
 inline constexpr uint64_t kSeedsOfOneRank = 8'000'000;
 /// And from here on workers of several ranks change their roles and their releases.
 inline constexpr uint64_t kSeedsOfRankUpgrades = 9'000'000;
+/// And from here on operators drain them, too, and take back what they ordered.
+inline constexpr uint64_t kSeedsOfOrders = 10'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -84,6 +86,7 @@ struct ClusterScenario {
   double flip = 0;           ///< operators change its role, one at a time
   double flip_fails = 0;     ///< share of those whose new role cannot be made
   int flip_patience_ms = 0;  ///< for what runs there to end; 0: as long as it takes
+  double drain = 0;          ///< operators drain it at a router, or take back what they ordered there
   double upgrade = 0;        ///< its process ends and comes back as one of the other release
   bool canaries = false;     ///< a worker takes requests when one has gone through it
   double rank_dies = 0;      ///< one of its ranks but rank 0; the others follow within 1.5 s

@@ -1,6 +1,5 @@
 #include "common/grpc/acceptor.h"
 
-#include <fcntl.h>
 #include <grpc/compression.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,7 +7,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +20,7 @@
 #include "common/errno_text.h"
 #include "common/grpc/error_lines.h"
 #include "common/log.h"
+#include "common/net/held_socket.h"
 #include "common/net/received_bytes.h"
 #include "common/str_cat.h"
 
@@ -42,12 +41,6 @@ constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 
 /// Between two looks at how much has come where something has, and of how many connections in one; and between two
 /// looks at all.
 constexpr int kLookPauseMs = 20, kMostLooks = 256, kLookAtAllMs = 500;
-
-/// 0: it is closed.
-uint64_t InodeOf(int fd) {
-  struct stat found{};
-  return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
-}
 
 /// IPv4 over a socket of both is IPv4, as gRPC names it.
 Endpoint Plain(const Endpoint& peer) {
@@ -143,7 +136,7 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
     if (full == nullptr) {
       const Endpoint end = Plain(peer);
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
-      taken_[end] = {fd, InodeOf(fd), clock_.Now(), ++number_};
+      taken_[end] = {fd, SocketInode(fd), clock_.Now(), ++number_};
       if (options_.vain_tries > 0) {
         if (Limited(from)) vain_.Count(from);
         in_vain_[number_] = end;
@@ -208,7 +201,7 @@ void GrpcAcceptor::Sweep() {
   swept_ = now;
   for (auto one = taken_.begin(); one != taken_.end();) {
     const auto at = one++;
-    if (InodeOf(at->second.fd) != at->second.inode) Forget(at);
+    if (SocketInode(at->second.fd) != at->second.inode) Forget(at);
   }
 }
 
@@ -226,12 +219,9 @@ bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
 
 /// False: it has ended already.
 bool GrpcAcceptor::End(Connections::iterator one) {
-  // gRPC may close its descriptor at any moment; ours holds the socket while we look at which one it is.
-  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);
-  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
-  if (open) shutdown(held, SHUT_RDWR);
-  if (held >= 0) close(held);
-  return open;
+  const HeldSocket held(one->second.fd, one->second.inode);
+  if (held.open()) shutdown(held.fd(), SHUT_RDWR);
+  return held.open();
 }
 
 void GrpcAcceptor::Forget(Connections::iterator one) {
@@ -356,11 +346,8 @@ bool GrpcAcceptor::Floods(Connections::iterator one) {
 
 /// That have come; 0: it has ended.
 uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
-  const int held = fcntl(one->second.fd, F_DUPFD_CLOEXEC, 0);  // as End
-  const bool open = held >= 0 && InodeOf(held) == one->second.inode;
-  const uint64_t bytes = open ? ReceivedBytes(held) : 0;
-  if (held >= 0) close(held);
-  return bytes;
+  const HeldSocket held(one->second.fd, one->second.inode);
+  return held.open() ? ReceivedBytes(held.fd()) : 0;
 }
 
 void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {

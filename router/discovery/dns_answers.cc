@@ -21,7 +21,12 @@ void DnsAnswers::Trouble(const absl::Status& status) {
 void DnsAnswers::Targets(const DnsAnswer& srv) {
   if (!srv.status.ok() || srv.targets.empty())
     return Trouble(srv.status.ok() ? absl::NotFoundError("the answer has no SRV record") : srv.status);
-  targets_ = srv.targets;
+  std::vector<DnsTarget> there = srv.targets;
+  std::erase_if(there, [](const DnsTarget& one) { return one.host.empty() || one.host == "." || one.port == 0; });
+  if (there.empty())
+    return Trouble(
+        absl::NotFoundError("the answer says that there is no such service: its targets are \".\" or port 0"));
+  targets_ = std::move(there);
   std::ranges::sort(targets_);
   targets_.erase(std::unique(targets_.begin(), targets_.end()), targets_.end());
 }

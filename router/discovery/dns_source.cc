@@ -17,6 +17,9 @@
 namespace baton::router {
 namespace {
 
+/// Hosts: more questions than a server's socket holds are lost, and their answers seconds late.
+constexpr size_t kAskedAtOnce = 32;
+
 class DnsSource final : public EndpointSource {
  public:
   /// `port` 0: by SRV.
@@ -69,8 +72,10 @@ class DnsSource final : public EndpointSource {
     std::vector<std::unique_ptr<Both>> hosts;
     for (const std::string& host : answers_.Hosts()) {
       Both& both = *hosts.emplace_back(std::make_unique<Both>(Both{host, {}, {}}));
-      (*round)->AskAddresses(host, AF_INET, [&both](DnsAnswer answer) { both.v4 = std::move(answer); });
-      (*round)->AskAddresses(host, AF_INET6, [&both](DnsAnswer answer) { both.v6 = std::move(answer); });
+      const std::string name = port_ == 0 ? host + "." : host;  // a target is whole: no search domain belongs to it
+      (*round)->AskAddresses(name, AF_INET, [&both](DnsAnswer answer) { both.v4 = std::move(answer); });
+      (*round)->AskAddresses(name, AF_INET6, [&both](DnsAnswer answer) { both.v6 = std::move(answer); });
+      if (hosts.size() % kAskedAtOnce == 0 && !(*round)->Wait(wake_)) return false;
     }
     if (!(*round)->Wait(wake_)) return false;
     for (const auto& both : hosts) answers_.Addresses(both->host, both->v4, both->v6);

@@ -8,13 +8,14 @@
 namespace baton::router {
 namespace {
 
-FlipBook::Worker WorkerOf(const WorkerLink& link) {
+FlipBook::Worker WorkerOf(const WorkerLink& link, bool drained) {
   FlipBook::Worker out;
   const LinkView view = link.View();
   out.connected = view.state == LinkState::kReady || view.state == LinkState::kDraining;
   out.idle = link.idle();
   out.requests = view.outstanding->requests();
   out.takes = view.takes_requests();
+  out.drained = drained;
   if (view.facts != nullptr) out.role = view.facts->role;
   if (view.facts != nullptr) out.incarnation = view.facts->incarnation;
   out.detail = view.shown_detail();
@@ -35,7 +36,7 @@ absl::StatusOr<LinkView> Fleet::FlipNow(const FlipOrder& order) {
   const auto link = LinkOf(view.id);
   if (order.to == WorkerRole::kPrefill && !order.force) BATON_RETURN_IF_ERROR(CheckNotLast(view));
   const absl::Status begun =
-      flips_.Begin(slot, WorkerOf(*link), order.to, roster_.drained(slot), order.patience, clock_.Now());
+      flips_.Begin(slot, WorkerOf(*link, roster_.drained(slot)), order.to, order.patience, clock_.Now());
   if (!begun.ok()) return absl::Status(begun.code(), StrCat("worker ", view.name(), ": ", begun.message()));
   CarryOutFlips();
   return link->View();
@@ -43,7 +44,7 @@ absl::StatusOr<LinkView> Fleet::FlipNow(const FlipOrder& order) {
 
 void Fleet::LookAtFlips() {
   for (const int32_t slot : flips_.slots()) {
-    if (const auto link = LinkOf({slot})) flips_.Look(slot, WorkerOf(*link), clock_.Now());
+    if (const auto link = LinkOf({slot})) flips_.Look(slot, WorkerOf(*link, roster_.drained(slot)), clock_.Now());
   }
   CarryOutFlips();
 }
@@ -56,12 +57,12 @@ void Fleet::CarryOutFlips() {
 }
 
 void Fleet::Do(const HoldFlipped& action) {
-  roster_.Drain(action.slot, "it changes its role (baton flip)");
+  roster_.Drain(action.slot, Roster::Hold::kChangesRole);
   Seat();
 }
 
 void Fleet::Do(const ReleaseFlipped& action) {
-  roster_.Resume(action.slot);
+  roster_.Resume(action.slot, Roster::Hold::kChangesRole);
   Seat();
 }
 

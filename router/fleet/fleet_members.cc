@@ -88,26 +88,32 @@ absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
                                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
+/// One that is lost or waits for its canary counts as the last, as it decodes again soon; as another it does not count.
 absl::Status Fleet::CheckNotLast(const LinkView& view) const {
-  const auto decodes = [](const LinkView& v) { return v.takes_requests() && v.facts->role != WorkerRole::kPrefill; };
+  const auto decodes = [](const LinkView& v) { return v.facts != nullptr && v.facts->role != WorkerRole::kPrefill; };
   const auto all = Views();
-  const bool others =
-      std::ranges::any_of(all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v); });
-  if (!decodes(view) || others) return absl::OkStatus();
+  const bool others = std::ranges::any_of(
+      all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v) && v.takes_requests(); });
+  if (!decodes(view) || !view.held.empty() || others) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("worker ", view.name(), " is the last that decodes: without it every request fails (--force)"));
 }
 
+/// A worker that changes its role may be drained, and then is when it has changed. Undone is whatever keeps requests
+/// from it: a change that it was not told of yet, and a drain; one that it was told of goes on to its end.
 absl::StatusOr<LinkView> Fleet::DrainNow(const DrainOrder& order) {
   BATON_ASSIGN_OR_RETURN(const LinkView view, Named(order.worker));
-  if (flips_.changes(view.id.index)) {
-    if (!order.undo) return absl::FailedPreconditionError(StrCat("worker ", view.name(), " changes its role now"));
-    BATON_RETURN_IF_ERROR(flips_.Undo(view.id.index, clock_.Now()));
+  const int32_t slot = view.id.index;
+  if (order.undo) {
+    const absl::Status undone = flips_.Undo(slot, clock_.Now());
+    if (!undone.ok() && !roster_.drained(slot))
+      return absl::Status(undone.code(), StrCat("worker ", view.name(), ": ", undone.message()));
+    roster_.Resume(slot);
     CarryOutFlips();
-    return LinkOf(view.id)->View();
+  } else {
+    if (!order.force) BATON_RETURN_IF_ERROR(CheckNotLast(view));
+    roster_.Drain(slot);
   }
-  if (!order.undo && !order.force) BATON_RETURN_IF_ERROR(CheckNotLast(view));
-  order.undo ? roster_.Resume(view.id.index) : roster_.Drain(view.id.index);
   Seat();
   return LinkOf(view.id)->View();
 }
@@ -182,7 +188,7 @@ std::string Fleet::ServesAlsoAt(int32_t slot) const {
 /// Who is at no other address any more takes requests at his own.
 void Fleet::ReleaseDoubles() {
   const size_t no_more = std::erase_if(doubles_, [this](int32_t slot) {
-    if (roster_.state(slot) != Roster::State::kTaking || roster_.drained(slot)) return true;  // held for that
+    if (roster_.state(slot) != Roster::State::kTaking || roster_.held(slot)) return true;  // held for that
     if (!ServesAlsoAt(slot).empty()) return false;
     LinkOf({slot})->Hold("");
     LogInfo("worker {}: takes requests again", LinkOf({slot})->View().name());
@@ -214,7 +220,7 @@ absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
   ForEachView([&](const LinkView& other) {
     const bool there = other.state == LinkState::kReady || other.state == LinkState::kDraining;
     if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id || !status.ok()) return;
-    const bool leaves = roster_.state(other.id.index) == Roster::State::kGone && !roster_.drained(other.id.index);
+    const bool leaves = roster_.state(other.id.index) == Roster::State::kGone && !roster_.held(other.id.index);
     if (leaves) return;
     if (other.facts->incarnation == facts.incarnation) {
       status =

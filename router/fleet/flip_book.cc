@@ -31,15 +31,18 @@ std::vector<int32_t> FlipBook::slots() const {
   return out;
 }
 
-absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, bool held, Duration patience,
-                             TimePoint now) {
-  if (changes(slot)) return absl::FailedPreconditionError("it changes its role already");
+absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now) {
+  if (changes(slot)) {
+    return absl::FailedPreconditionError(StrCat("it changes its role already, to ",
+                                                WorkerRoleName(flips_[slot].view.to),
+                                                " (baton drain --undo gives that up while it drains)"));
+  }
   if (!worker.connected)
     return absl::FailedPreconditionError(
         StrCat("it is not connected", worker.detail.empty() ? "" : ": ", worker.detail));
   if (worker.role == WorkerRole::kBoth)
     return absl::FailedPreconditionError("its role is both: it was started without a part in handoffs");
-  Flip flip{.view = {.to = to}, .held = held, .released = held, .incarnation = worker.incarnation, .began = now};
+  Flip flip{.view = {.to = to}, .incarnation = worker.incarnation, .began = now};
   if (patience > Duration::zero()) flip.until = now + patience;
   Flip& kept = flips_[slot] = std::move(flip);
   if (worker.role == to) {  // nothing to do
@@ -47,7 +50,7 @@ absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, 
     End(slot, kept, FlipStage::kDone, "", now);
     return absl::OkStatus();
   }
-  if (!held) actions_.emplace_back(HoldFlipped{slot});
+  actions_.emplace_back(HoldFlipped{slot});
   actions_.emplace_back(ShowFlip{slot, kept.view});
   return absl::OkStatus();
 }
@@ -108,7 +111,7 @@ void FlipBook::Release(int32_t slot, Flip& flip) {
 void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
   const bool there = worker.connected && worker.incarnation == flip.next;
   if (there) Release(slot, flip);
-  if (there && (worker.takes || flip.held)) return End(slot, flip, FlipStage::kDone, "", now);
+  if (there && (worker.takes || worker.drained)) return End(slot, flip, FlipStage::kDone, "", now);
   if (worker.connected && worker.incarnation != flip.next && worker.incarnation != flip.incarnation) {
     return End(slot, flip, FlipStage::kFailed,
                StrCat("another process is there now, of role ", WorkerRoleName(worker.role)), now);

@@ -7,7 +7,8 @@
 //                                                                            kDone ◄──serves in its new role────┘
 //
 // A worker that was told waits itself until nothing runs there, of other routers neither. It is held for as long as it
-// is asked to change; who fails takes requests again, in the role that it has.
+// is asked to change; who fails takes requests again, in the role that it has. An operator may drain it and take that
+// back meanwhile: a hold of its own, which the book only looks at.
 #pragma once
 
 #include <cstdint>
@@ -77,13 +78,14 @@ class FlipBook {
     bool idle = false;     ///< nothing of this router runs there
     int64_t requests = 0;  ///< of this router
     bool takes = false;    ///< requests
+    bool drained = false;  ///< by an operator
     WorkerRole role = WorkerRole::kUnknown;
     std::string incarnation, detail;
   };
 
   // ---- events
-  /// `held` by an operator: then it is held before and after. FailedPrecondition: it changes already, or cannot.
-  absl::Status Begin(int32_t slot, const Worker& worker, WorkerRole to, bool held, Duration patience, TimePoint now);
+  /// FailedPrecondition: it changes already, or cannot.
+  absl::Status Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now);
   /// Every kTick while `active()`, for each slot of `slots()`.
   void Look(int32_t slot, const Worker& worker, TimePoint now);
   void Answered(int32_t slot, uint64_t number, const FlipAnswer& answer, TimePoint now);
@@ -100,8 +102,7 @@ class FlipBook {
  private:
   struct Flip {
     FlipView view;
-    bool held = false;      ///< by an operator
-    bool released = false;  ///< not held for this change (any more)
+    bool released = false;  ///< not held for this change any more
     uint64_t number = 0;
     std::string incarnation;  ///< at the order
     std::string next;         ///< of kReturns: as it said

@@ -24,21 +24,25 @@
 #include "router/fleet/relay_codec.h"
 #include "router/fleet/watch_call.h"
 #include "router/fleet/watch_codec.h"
+#include "router/fleet/wire_guard.h"
 #include "router/percent_text.h"
 
 namespace baton::router {
 namespace {
 
-constexpr size_t kMostIncarnation = 128;  // bytes; a worker's own are shorter
+constexpr size_t kMostIncarnation = 128;   // bytes; a worker's own are shorter
+constexpr int kMostAnswerBytes = 4 << 20;  // of one message on the channel; a worker's have some 64 KiB
 
 // The answer stream of one Prefill leg. Deletes itself when the call is over.
 class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
  public:
   PrefillReactor(v1::Worker::Stub& stub, v1::PrefillRequest request, std::function<void(LegAnswer)> on_answer,
-                 std::shared_ptr<grpc::ClientContext> context, std::function<void()> over)
+                 std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<WireGuard> guard,
+                 std::function<void()> over)
       : request_(std::move(request)),
         on_answer_(std::move(on_answer)),
         context_(std::move(context)),
+        guard_(std::move(guard)),
         over_(std::move(over)) {
     stub.async()->Prefill(context_.get(), &request_, this);
     StartRead(&reply_);
@@ -46,6 +50,7 @@ class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
+    guard_->sockets().Took(reply_.ByteSizeLong());
     if (!reply_.prompt_logprobs().empty()) on_answer_(PrefillPiece{std::move(*reply_.mutable_prompt_logprobs())});
     if (reply_.last()) result_ = DecodePrefill(reply_);
     StartRead(&reply_);
@@ -65,15 +70,19 @@ class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
   std::optional<PrefillResult> result_;
   std::function<void(LegAnswer)> on_answer_;
   std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<WireGuard> guard_;
   std::function<void()> over_;
 };
 
 absl::Status Closed() { return absl::UnavailableError("the connection to the worker is closed"); }
 
-grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
+grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options, WireGuard& guard) {
   grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kMostMessageBytes);
-  args.SetMaxSendMessageSize(-1);  // the worker says what is too large, of that call alone
+  guard.sockets().Join(args);
+  args.SetMaxReceiveMessageSize(kMostAnswerBytes);
+  args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+  args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // nothing bounds what a message unpacks to
+  args.SetMaxSendMessageSize(-1);                             // the worker says what is too large, of that call alone
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, options.backoff_max_ms);
@@ -123,12 +132,17 @@ absl::Status Explained(const absl::Status& status, bool with_tls) {
 struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   explicit Inner(Options o)
       : options(std::move(o)),
-        channel(grpc::CreateCustomChannel("dns:///" + options.address, CredentialsFor(options), ChannelArgs(options))),
-        stub(v1::Worker::NewStub(channel)) {}
+        guard(std::make_shared<WireGuard>(*options.relay_loop, options.address, calls)),
+        channel(grpc::CreateCustomChannel("dns:///" + options.address, CredentialsFor(options),
+                                          ChannelArgs(options, *guard))),
+        stub(v1::Worker::NewStub(channel)) {
+    guard->Start();
+  }
   const Options options;
+  const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
+  const std::shared_ptr<WireGuard> guard;
   const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Worker::Stub> stub;
-  const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
   std::mutex mutex;  // guards what follows
   bool stopping = false;
   std::string token;        ///< of the session that the greeting began; empty: there is no secret
@@ -172,6 +186,8 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
     return wanted == session ? orders : nullptr;
   }
 
+  void Took(const google::protobuf::MessageLite& reply) const { guard->sockets().Took(reply.ByteSizeLong()); }
+
   using Deadline = std::chrono::system_clock::time_point;
   void Ask(const v1::HandshakeRequest& request, Deadline deadline,
            std::function<void(const absl::Status&, const v1::HandshakeReply&)> done);
@@ -201,6 +217,7 @@ void GrpcWire::Inner::Ask(const v1::HandshakeRequest& request, Deadline deadline
   }
   stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
                            [call, done = std::move(done), inner = shared_from_this()](grpc::Status status) {
+                             inner->Took(call->reply);
                              absl::Status answered = Explained(FromGrpc(status), inner->options.grpc_tls != nullptr);
                              if (answered.ok()) answered = inner->NotePeer(call->context->peer());
                              done(answered, call->reply);
@@ -246,6 +263,7 @@ absl::Status GrpcWire::Inner::Reserve(uint64_t of, const TokenizedRequest& gener
   call->request.set_router_session(SessionName(of));
   stub->async()->Reserve(context.get(), &call->request, &call->reply,
                          [call, context, inner = shared_from_this(), done = std::move(on_answer)](grpc::Status status) {
+                           inner->Took(call->reply);
                            done(status.ok() ? DecodeReserve(call->reply) : ReserveResult{FromGrpc(status)});
                            inner->EndLeg(context);
                          });
@@ -256,7 +274,7 @@ absl::Status GrpcWire::Inner::Prefill(uint64_t of, const TokenizedRequest& gener
                                       std::function<void(LegAnswer)> on_answer) {
   const auto context = BeginLeg(of);
   if (!context) return Closed();
-  new PrefillReactor(*stub, EncodePrefill(generation, leg), std::move(on_answer), context,
+  new PrefillReactor(*stub, EncodePrefill(generation, leg), std::move(on_answer), context, guard,
                      [inner = shared_from_this(), context] { inner->EndLeg(context); });  // deletes itself in OnDone
   return absl::OkStatus();
 }
@@ -271,7 +289,10 @@ absl::Status GrpcWire::Inner::Cancel(uint64_t of, const CancelLeg& leg) {
   auto call = std::make_shared<Call>();
   call->request = EncodeCancel(leg);
   stub->async()->Cancel(context.get(), &call->request, &call->reply,
-                        [call, context, inner = shared_from_this()](grpc::Status) { inner->EndLeg(context); });
+                        [call, context, inner = shared_from_this()](grpc::Status) {
+                          inner->Took(call->reply);
+                          inner->EndLeg(context);
+                        });
   return absl::OkStatus();
 }
 
@@ -308,6 +329,7 @@ void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
   if (inner_->stopping) return;
   Http2Stream::Options options;
   options.where = inner_->peer;
+  options.most_message_bytes = kMostMessageBytes;
   options.head.authority = inner_->options.address;
   if (!inner_->token.empty()) options.head.metadata.emplace_back("baton-token", inner_->token);
   options.head.metadata.emplace_back("baton-session", inner_->SessionName(session));
@@ -329,7 +351,7 @@ void GrpcWire::OpenWatch(WatchHandlers handlers) {
     inner_->calls->Add();
   }
   OpenWatchCall(inner_->channel, std::move(context), inner_->options.router_id, inner_->options.load_interval_ms,
-                std::move(handlers), inner_->calls);
+                std::move(handlers), inner_->guard, inner_->calls);
 }
 
 void GrpcWire::CloseSession() {
@@ -412,6 +434,7 @@ void GrpcWire::Shutdown() {
     if (inner_->flip) inner_->flip->TryCancel();
   }
   CloseSession();
+  inner_->guard->Stop();
   inner_->calls->WaitZero();
 }
 

@@ -8,8 +8,11 @@ namespace baton::router {
 namespace {
 
 constexpr const char* kDrained = "an operator drains it (baton drain)";
+constexpr const char* kChangesRole = "it changes its role (baton flip)";
 
 }  // namespace
+
+const char* Roster::Place::held() const { return drained ? kDrained : changes_role ? kChangesRole : nullptr; }
 
 void Roster::Listed(absl::Span<const Endpoint> endpoints, TimePoint now) {
   std::unordered_map<std::string, const Endpoint*> listed;
@@ -38,8 +41,9 @@ void Roster::Listed(absl::Span<const Endpoint> endpoints, TimePoint now) {
 void Roster::Show(int32_t slot, const Endpoint& endpoint) {
   Place& place = places_[static_cast<size_t>(slot)];
   if (endpoint.takes_requests()) {
-    if (place.state != State::kTaking && place.drained) actions_.emplace_back(HoldWorker{slot, place.drained});
-    if (place.state != State::kTaking && !place.drained) actions_.emplace_back(TakeWorker{slot});
+    const char* held = place.held();
+    if (place.state != State::kTaking && held != nullptr) actions_.emplace_back(HoldWorker{slot, held});
+    if (place.state != State::kTaking && held == nullptr) actions_.emplace_back(TakeWorker{slot});
     place.state = State::kTaking;
     return;
   }
@@ -73,18 +77,26 @@ void Roster::Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now) 
   if (!waiting_.empty()) Seat();
 }
 
-void Roster::Drain(int32_t slot, const char* why) {
+void Roster::Drain(int32_t slot, Hold why) {
   if (state(slot) == State::kFree) return;
   Place& place = places_[static_cast<size_t>(slot)];
-  if (place.drained) return;
-  place.drained = why != nullptr ? why : kDrained;
-  if (place.state == State::kTaking) actions_.emplace_back(HoldWorker{slot, place.drained});
+  const char* before = place.held();
+  place.flag(why) = true;
+  if (place.state == State::kTaking && place.held() != before) actions_.emplace_back(HoldWorker{slot, place.held()});
 }
 
-void Roster::Resume(int32_t slot) {
+void Roster::Resume(int32_t slot, Hold why) {
   if (state(slot) == State::kFree) return;
   Place& place = places_[static_cast<size_t>(slot)];
-  if (std::exchange(place.drained, nullptr) && place.state == State::kTaking) actions_.emplace_back(TakeWorker{slot});
+  const char* before = place.held();
+  place.flag(why) = false;
+  const char* now = place.held();
+  if (place.state != State::kTaking || now == before) return;
+  if (now == nullptr) {
+    actions_.emplace_back(TakeWorker{slot});
+  } else {
+    actions_.emplace_back(HoldWorker{slot, now});
+  }
 }
 
 bool Roster::waits() const {
@@ -92,7 +104,11 @@ bool Roster::waits() const {
 }
 
 bool Roster::drained(int32_t slot) const {
-  return state(slot) != State::kFree && places_[static_cast<size_t>(slot)].drained != nullptr;
+  return state(slot) != State::kFree && places_[static_cast<size_t>(slot)].drained;
+}
+
+bool Roster::held(int32_t slot) const {
+  return state(slot) != State::kFree && places_[static_cast<size_t>(slot)].held() != nullptr;
 }
 
 Roster::State Roster::state(int32_t slot) const {

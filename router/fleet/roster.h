@@ -7,8 +7,9 @@
 //                                      └──────── takes requests again ───┴────────────────────────────┤
 //   kFree ◄───────────────────────── nothing runs there any more, and it was gone for a while ────────┘
 //
-// An operator may drain a worker that has a slot, in any of these states: it takes no requests until it is resumed,
-// whatever discovery says meanwhile. Who lost the slot and comes again takes requests.
+// An operator may drain a worker that has a slot, in any of these states, and a change of its role holds it: it takes
+// no requests until it is resumed from both, whatever discovery says meanwhile. Who lost the slot and comes again takes
+// requests.
 //
 // A worker that comes back within that while finds its connection, and what is known of its cache, as they were: one
 // that flaps costs nobody anything.
@@ -55,6 +56,8 @@ using RosterAction = std::variant<AddWorker, HoldWorker, TakeWorker, DropWorker,
 /// Not thread-safe.
 class Roster {
  public:
+  /// Why a worker that serves takes no requests; of two the first is shown.
+  enum class Hold : uint8_t { kDrained, kChangesRole };
   enum class State : uint8_t { kFree, kTaking, kDraining, kGone };
   static constexpr Duration kLinger = std::chrono::seconds(5);  ///< that a gone worker is kept at least
   static constexpr Duration kTick = std::chrono::milliseconds(100);
@@ -66,23 +69,29 @@ class Roster {
   void Listed(absl::Span<const Endpoint> endpoints, TimePoint now);
   /// `idle`: whether nothing runs on the worker in a slot. Call every kTick while `waits()`.
   void Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now);
-  /// An operator's. A slot that is free: nothing.
-  /// `why` must live for ever; null: it drains it.
-  void Drain(int32_t slot, const char* why = nullptr);
-  void Resume(int32_t slot);
+  /// No requests for it, and again, as far as `why` goes. A slot that is free: nothing.
+  void Drain(int32_t slot, Hold why = Hold::kDrained);
+  void Resume(int32_t slot, Hold why = Hold::kDrained);
 
   std::vector<RosterAction> TakeActions();
   /// Somebody is gone and still has a slot.
   bool waits() const;
   State state(int32_t slot) const;
+  /// By an operator.
   bool drained(int32_t slot) const;
+  /// Drained, or changes its role.
+  bool held(int32_t slot) const;
 
  private:
   struct Place {
     State state = State::kFree;
     std::string address;
     TimePoint gone_at{};
-    const char* drained = nullptr;  ///< why an operator wants no requests there; null: he does
+    bool drained = false, changes_role = false;  ///< Hold
+
+    bool& flag(Hold why) { return why == Hold::kDrained ? drained : changes_role; }
+    /// Null: nothing holds it.
+    const char* held() const;
   };
   void Show(int32_t slot, const Endpoint& endpoint);
   /// Of those that wait, as many as there are slots for.

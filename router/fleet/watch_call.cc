@@ -15,11 +15,12 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
  public:
   WatchReactor(const std::shared_ptr<grpc::ChannelInterface>& channel, const v1::WatchRequest& request,
                WorkerWire::WatchHandlers handlers, std::shared_ptr<grpc::ClientContext> context,
-               std::shared_ptr<CallCount> calls)
+               std::shared_ptr<WireGuard> guard, std::shared_ptr<CallCount> calls)
       : stub_(v1::Worker::NewStub(channel)),
         request_(request),
         handlers_(std::move(handlers)),
         context_(std::move(context)),
+        guard_(std::move(guard)),
         calls_(std::move(calls)) {
     stub_->async()->Watch(context_.get(), &request_, this);
     AddHold();  // the next read starts from another thread; the hold ends with the last read
@@ -28,6 +29,7 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return RemoveHold();
+    guard_->sockets().Took(event_.ByteSizeLong());
     handlers_.on_event(DecodeEvent(event_), [this] { StartRead(&event_); });
   }
   void OnDone(const grpc::Status& status) override {
@@ -43,6 +45,7 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
   v1::WorkerEvent event_;
   WorkerWire::WatchHandlers handlers_;
   std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<WireGuard> guard_;
   std::shared_ptr<CallCount> calls_;
 };
 
@@ -50,11 +53,11 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
 
 void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
                    const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
-                   std::shared_ptr<CallCount> calls) {
+                   std::shared_ptr<WireGuard> guard, std::shared_ptr<CallCount> calls) {
   v1::WatchRequest request;
   request.set_router_id(router_id);
   request.set_load_interval_ms(load_interval_ms);
-  new WatchReactor(channel, request, std::move(handlers), std::move(context),
+  new WatchReactor(channel, request, std::move(handlers), std::move(context), std::move(guard),
                    std::move(calls));  // deletes itself in OnDone
 }
 

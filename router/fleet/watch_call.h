@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "router/fleet/grpc_calls.h"
+#include "router/fleet/wire_guard.h"
 #include "router/fleet/worker_wire.h"
 
 namespace grpc {
@@ -14,9 +15,9 @@ class ClientContext;
 namespace baton::router {
 
 /// Opens the stream on `context`, which ends it by TryCancel. `calls` counts it until handlers.on_closed has returned;
-/// the caller has added it there.
+/// the caller has added it there. `guard` hears of each event.
 void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
                    const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
-                   std::shared_ptr<CallCount> calls);
+                   std::shared_ptr<WireGuard> guard, std::shared_ptr<CallCount> calls);
 
 }  // namespace baton::router

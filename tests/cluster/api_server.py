@@ -87,6 +87,12 @@ class ApiServer:
         for watcher in self.watchers:
             watcher.put(event)
 
+    def say(self, line):
+        """Whoever watches now hears that."""
+        with self.lock:
+            for watcher in self.watchers:
+                watcher.put((self.version, line))
+
     def drop(self):
         """Every watch breaks off."""
         with self.lock:

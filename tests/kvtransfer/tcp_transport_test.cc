@@ -12,6 +12,8 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace baton {
 namespace {
@@ -87,6 +89,43 @@ TEST(TcpTransport, OutOfDescriptorsItRestsAndListensAgain) {
   while (side.connected.empty() && std::chrono::steady_clock::now() < end)
     (*sender)->Progress(), (*transport)->Progress();
   EXPECT_EQ(side.connected.size(), 1u);
+}
+
+/// The listener's turn is over after so many; without that this one, who comes whenever another has been turned away,
+/// would keep it for ever.
+TEST(TcpTransport, WhoConnectsWithoutEndLeavesOthersTheirTurn) {
+  constexpr int kGuests = 256, kEndless = 2000;
+  struct Comer final : TransportEvents {
+    void OnConnected(PeerNumber) override {}
+    void OnMessage(PeerNumber, std::string_view) override {}
+    void OnLost(PeerNumber, const absl::Status&) override {}
+    void OnRefused(PeerNumber, std::string_view, const absl::Status&) override {
+      if (++refused < kEndless) Come();
+    }
+    bool MayLand(PeerNumber, const LandingPlace&) override { return true; }
+    void Come() {
+      if (last >= 0) close(last);
+      last = tcp::Dial(address).value();
+    }
+    std::string address;
+    int refused = 0, last = -1;
+  } side;
+  auto transport = TcpTransport::Create({.landing = {1, 4096}}, side);
+  ASSERT_TRUE(transport.ok());
+  side.address = (*transport)->address().substr(4);
+  std::vector<int> silent;
+  for (int i = 0; i < kGuests; ++i) {
+    silent.push_back(tcp::Dial(side.address).value());
+    while ((*transport)->Progress()) {
+    }
+  }
+  ASSERT_EQ(side.refused, 0);
+  side.Come();
+  (*transport)->Progress();
+  EXPECT_GT(side.refused, 0);
+  EXPECT_LE(side.refused, kGuests);
+  for (const int socket : silent) close(socket);
+  close(side.last);
 }
 
 TEST(TcpTransport, AHostThatIsGoneWithoutAWordIsNoticed) {

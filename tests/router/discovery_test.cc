@@ -190,6 +190,18 @@ TEST(DnsAnswers, SrvTargetsBringTheirPorts) {
   EXPECT_THAT(dns.Endpoints(), ElementsAre(Up("10.0.0.3:8")));
 }
 
+TEST(DnsAnswers, ATargetThatSaysThatThereIsNoneIsNone) {
+  DnsAnswers dns;
+  dns.Targets(Points({{".", 7}, {"a", 7}, {"", 7}, {"b", 0}}));
+  EXPECT_THAT(dns.Hosts(), ElementsAre("a"));
+  dns.Addresses("a", Has({"10.0.0.1"}), kNone);
+  EXPECT_THAT(dns.Endpoints(), ElementsAre(Up("10.0.0.1:7")));
+  EXPECT_TRUE(dns.TakeTrouble().ok());
+  dns.Targets(Points({{"", 0}}));
+  EXPECT_THAT(dns.Hosts(), ElementsAre("a")) << "what was known stays";
+  EXPECT_THAT(Why(dns.TakeTrouble()), HasSubstr("there is no such service"));
+}
+
 TEST(DnsAnswers, MoreThanAnyClusterHasAreNotKept) {
   DnsAnswers dns;
   std::vector<std::string> many;

@@ -106,6 +106,44 @@ TEST(Roster, EveryEventInEveryState) { CheckTable(kRosterTable, false); }
 
 TEST(Roster, EveryEventInEveryStateOfADrainedWorker) { CheckTable(kDrainedTable, true); }
 
+TEST(Roster, ADrainAndAChangeOfTheRoleHoldEachForItself) {
+  using Hold = Roster::Hold;
+  const auto why = [](Roster& roster) {
+    std::string out;
+    for (const RosterAction& action : roster.TakeActions()) {
+      const auto* hold = std::get_if<HoldWorker>(&action);
+      absl::StrAppend(&out, out.empty() ? "" : ", ", hold != nullptr ? hold->why : DescribeRoster(action));
+    }
+    return out;
+  };
+  const std::string drains = "an operator drains it (baton drain)", changes = "it changes its role (baton flip)";
+  for (const Hold first : {Hold::kDrained, Hold::kChangesRole}) {
+    const bool drain_first = first == Hold::kDrained;
+    const Hold second = drain_first ? Hold::kChangesRole : Hold::kDrained;
+    Roster roster(2);
+    roster.Listed({Up("a")}, kRosterStart);
+    roster.TakeActions();
+    roster.Drain(0, first);
+    EXPECT_EQ(why(roster), drain_first ? drains : changes);
+    roster.Drain(0, second);
+    EXPECT_EQ(why(roster), drain_first ? "" : drains) << "of two the drain is shown";
+    roster.Resume(0, second);
+    EXPECT_EQ(why(roster), drain_first ? "" : changes) << "the first holds it yet";
+    EXPECT_EQ(roster.drained(0), drain_first);
+    EXPECT_TRUE(roster.held(0));
+    roster.Drain(0, second);
+    roster.TakeActions();
+    roster.Resume(0, first);
+    EXPECT_EQ(why(roster), drain_first ? changes : "");
+    roster.Listed({}, kRosterStart);
+    roster.Listed({Up("a")}, kRosterStart);
+    EXPECT_EQ(why(roster), StrCat("listed no more, ", drain_first ? changes : drains));
+    roster.Resume(0, second);
+    EXPECT_EQ(why(roster), "take 0");
+    EXPECT_FALSE(roster.held(0));
+  }
+}
+
 TEST(Roster, WhoComesBackToAnotherSlotIsNotDrained) {
   Roster roster(2);
   roster.Listed({Up("a")}, kRosterStart);

@@ -61,7 +61,8 @@ std::string CheckedCluster::Run() {
   return cluster_.Held().empty() ? CheckChanges() : StrCat("held: ", cluster_.Held());
 }
 
-/// Every change of a role has its end in time, and then every router gives requests to every worker.
+/// Every change of a role has its end in time; who is drained then was so by the last order. When that is taken back,
+/// every router gives requests to every worker.
 std::string CheckedCluster::CheckChanges() {
   if (!scenario_.roles_change()) return "";
   const auto run = [this](TimePoint until, const std::function<bool()>& enough) {
@@ -73,6 +74,10 @@ std::string CheckedCluster::CheckChanges() {
   if (!cluster_.OpenFlips().empty()) return StrCat("a change of a role never ends:", cluster_.OpenFlips());
   if (scenario_.one_fault == OneFault::kFlip && !cluster_.FailedFlips().empty())
     return StrCat("nothing else happened, and a change of a role failed:", cluster_.FailedFlips());
+  if (const std::string wrong = cluster_.Disobeyed(); !wrong.empty())
+    return StrCat("the last order is not what is seen:", wrong);
+  drains_held_ = cluster_.drains_held();
+  cluster_.ResumeDrained();
   const Duration taken_in = kTakenIn + (scenario_.canaries ? kProvenIn : Duration::zero());
   run(std::max(cluster_.now(), cluster_.faults_over_at()) + taken_in, [this] { return cluster_.Shunned().empty(); });
   return cluster_.Shunned().empty() ? cluster_.broken() : StrCat("gets no requests:", cluster_.Shunned());

@@ -16,6 +16,8 @@ class CheckedCluster {
   /// As Cluster's.
   void WriteTo(std::string& trace) { cluster_.WriteTo(trace); }
   const Cluster& cluster() const { return cluster_; }
+  /// Drains that were in force when all else was over.
+  int drains_held() const { return drains_held_; }
 
  private:
   std::string CheckClients() const;
@@ -27,6 +29,7 @@ class CheckedCluster {
 
   const ClusterScenario scenario_;
   Cluster cluster_;
+  int drains_held_ = 0;
 };
 
 }  // namespace baton::sim

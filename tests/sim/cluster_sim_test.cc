@@ -228,6 +228,25 @@ TEST(ClusterSim, NoSeedOfRankUpgradesBreaksAPromise) {
   for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
 }
 
+/// Operators drain workers, change their roles and take both back in any order, and all else happens: what routers show
+/// in the end is what was ordered last.
+TEST(ClusterSim, NoSeedOfOrdersBreaksAPromise) {
+  SetLogLevel("error");
+  int64_t flips = 0, drains = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_ORDER_SEEDS", 100);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfOrders + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfOrders + seed
+                           << " cluster_sim_test";
+    flips += checked.cluster().flips_done(), drains += checked.drains_held();
+  }
+  std::cout << flips << " changes of roles, " << drains << " drains in force at the end\n";
+  for (int64_t often : {flips, drains}) EXPECT_GT(often, 20) << "else little was seen";
+}
+
 /// Answers come to where no token is allowed, at their first token or later, and all else happens.
 TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   SetLogLevel("error");

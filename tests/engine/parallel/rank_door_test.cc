@@ -137,6 +137,26 @@ TEST_F(RankDoorTest, OneAddressHasOnlySoManyGuests) {
   EXPECT_GE(meeting_->refused(), 1);
 }
 
+TEST(RankDoor, WhoConnectsWithoutEndLeavesOthersTheirTurn) {
+  const net::SocketAddress any = net::SocketAddress::Of("127.0.0.1", 0).value();
+  const RankSocket listener(net::ListenAt(any, SOCK_NONBLOCK, 1024).value());
+  const net::SocketAddress where = net::SocketAddress::OfSocket(listener.get());
+  constexpr size_t kComing = RankDoor::kMostGuests + 100;
+  std::vector<RankSocket> silent;
+  for (size_t i = 0; i < kComing; ++i) silent.push_back(Dialled(where, "127.0.0.2"));
+  RankDoor door(listener.get(), GroupOf(2, 0));
+  std::vector<RankSeat> seats(2);
+  std::vector<int64_t> refused;  // before each turn, as it is asked whether the others live
+  const absl::Status left = door.Admit(1, seats, [&] {
+    refused.push_back(door.refused());
+    return refused.size() < 3 ? absl::OkStatus() : absl::CancelledError("enough was seen");
+  });
+  EXPECT_TRUE(absl::IsCancelled(left)) << left;
+  ASSERT_EQ(refused.size(), 3u);
+  EXPECT_EQ(refused[1], static_cast<int64_t>(RankDoor::kMostGuests - RankDoor::kMostGuestsOfHost));
+  EXPECT_EQ(refused[2], static_cast<int64_t>(kComing - RankDoor::kMostGuestsOfHost));
+}
+
 TEST_F(RankDoorTest, OneThatSpeaksSomethingElseIsTurnedAway) {
   RankSocket stranger = Dialled(AddressOf(*meeting_), "127.0.0.2");
   const std::string words = "GET / HTTP/1.1\r\n\r\n";
