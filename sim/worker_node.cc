@@ -218,7 +218,7 @@ void WorkerNode::TellKvEvents() {
 }
 
 void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink) {
-  hub_->Add(std::move(sink), engine_->scheduler());
+  hub_->Add(std::move(sink), Duration{}, engine_->scheduler());
   ReportLoad();
 }
 
@@ -235,7 +235,7 @@ void WorkerNode::ReportLoad() {
     load.set_decode_step_ms(rates_.step_ms());
     FillLoad(load);
   }
-  hub_->SendLoad(load);
+  hub_->SendLoad(load, time_.Now());
 }
 
 v1::HandshakeReply WorkerNode::Describe() const {

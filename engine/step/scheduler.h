@@ -64,7 +64,8 @@ struct SchedulerLoad {
   int64_t steps_ended = 0;      ///< that computed something to its end
   int64_t computed_tokens = 0;  ///< of prompts, also computed again
   Duration step_time{},
-      prefill_time{};  ///< from plan to commit, of those steps; of those that computed some of a prompt
+      prefill_time{};         ///< from plan to commit, of those steps; of those that computed some of a prompt
+  Duration predicted_step{};  ///< that the step which runs now takes; 0: none runs
   int32_t held_requests = 0;
   StepSizes step_sizes;
 };

@@ -238,6 +238,10 @@ SchedulerLoad Scheduler::Load() const {
   load.steps_ended = st.steps_ended;
   load.computed_tokens = st.computed_tokens;
   load.step_time = st.step_time;
+  if (!st.plans.empty()) {
+    const double ms = st.predictor.Predict(st.plans.front().work);
+    load.predicted_step = std::chrono::nanoseconds(static_cast<int64_t>(ms * 1e6));
+  }
   load.prefill_time = st.prefill_time;
   load.preemptions = st.preemptions;
   load.cancelled_steps = st.cancelled_steps;

@@ -84,9 +84,9 @@ class EventHubTest : public ::testing::Test {
     h.RunAll();
   }
   void Publish() { hub.OnKvEvents(h.cache().TakeEvents(), h.scheduler()); }
-  std::shared_ptr<Watcher> Watch() {
+  std::shared_ptr<Watcher> Watch(Duration load_every = Duration{}) {
     auto w = std::make_shared<Watcher>();
-    hub.Add(w, h.scheduler());
+    hub.Add(w, load_every, h.scheduler());
     return w;
   }
   size_t Stored() { return h.cache().Snapshot().size(); }
@@ -179,6 +179,23 @@ TEST_F(EventHubTest, AWatcherThatLeftHearsNothing) {
   EXPECT_EQ(stays->state.detail(), "going");
 }
 
+TEST_F(EventHubTest, EachWatcherHearsTheLoadAsOftenAsItAsked) {
+  using std::chrono::milliseconds;
+  const auto often = Watch(milliseconds(100)), rarely = Watch(milliseconds(250)), never = Watch(milliseconds(60000));
+  const uint64_t before = often->events;
+  EXPECT_EQ(hub.ShortestInterval(milliseconds(100)), milliseconds(100));
+  EXPECT_EQ(hub.ShortestInterval(milliseconds(30)), milliseconds(30));
+  for (int turn = 0; turn <= 10; ++turn) {  // turns of 100 ms, each a little too early or too late
+    const auto late = std::chrono::microseconds(turn % 2 == 0 ? 900 : -900);
+    hub.SendLoad(EncodeLoad(h.scheduler().Load()), h.now + milliseconds(100 * turn) + late);
+  }
+  EXPECT_EQ(often->events - before, 11u);
+  EXPECT_EQ(rarely->events - before, 6u);  // every second turn: at least as often as asked
+  EXPECT_EQ(never->events - before, 1u);
+  hub.Remove(often.get());
+  EXPECT_EQ(hub.ShortestInterval(milliseconds(1000)), milliseconds(250));
+}
+
 TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {
   const auto w = Watch();
   for (engine::RequestKey key = 101; key <= 103; ++key) {
@@ -188,7 +205,7 @@ TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {
   }
   ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(engine::MakeRequest(104, engine::RandomTokens(104, 30), 20)).ok());
-  hub.SendLoad(EncodeLoad(h.scheduler().Load()));
+  hub.SendLoad(EncodeLoad(h.scheduler().Load()), h.now);
   EXPECT_EQ(w->load.running(), 3);
   EXPECT_EQ(w->load.waiting(), 1);
   EXPECT_EQ(w->load.queued_tokens(), 30);
@@ -197,6 +214,11 @@ TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {
   EXPECT_EQ(w->load.steps(), 1u);
   EXPECT_EQ(w->load.prompt_tokens(), 3 * 64 + 30);
   EXPECT_EQ(w->load.generation_tokens(), 3);
+  ASSERT_TRUE(h.Begin());
+  const engine::SchedulerLoad in_step = h.scheduler().Load();
+  EXPECT_GT(in_step.predicted_step, Duration::zero());
+  EXPECT_EQ(EncodeLoad(in_step).predicted_step_ms(), Milliseconds(in_step.predicted_step));
+  h.Finish();
   h.scheduler().CancelAll(h.now);
   h.RunAll();
 }

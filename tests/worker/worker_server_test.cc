@@ -349,6 +349,27 @@ TEST(WorkerServer, AModelThatIsNotThereEndsTheLoadWithItsName) {
   EXPECT_THAT(std::string(server->LoadStatus().message()), ::testing::HasSubstr("tests/data/nothing"));
 }
 
+// A watcher's interval is its own: who asks for a report a minute has one by the time another has a dozen.
+TEST(WorkerServer, EachRouterHearsTheLoadAsOftenAsItAsked) {
+  Live w("both");
+  const auto rare_context = w.Context(), often_context = w.Context();
+  v1::WatchRequest rarely, often;
+  rarely.set_load_interval_ms(60000), often.set_load_interval_ms(10);
+  const auto rare_reader = w.stub->Watch(rare_context.get(), rarely);
+  v1::WorkerEvent event;
+  int rare = 0, loads = 0;
+  while (rare == 0 && rare_reader->Read(&event)) rare += event.has_load();
+  const auto often_reader = w.stub->Watch(often_context.get(), often);
+  while (loads < 12 && often_reader->Read(&event)) loads += event.has_load();
+  EXPECT_EQ(loads, 12);
+  rare_context->TryCancel();
+  while (rare_reader->Read(&event)) rare += event.has_load();
+  EXPECT_EQ(rare, 1);
+  often_context->TryCancel();
+  while (often_reader->Read(&event)) continue;
+  rare_reader->Finish(), often_reader->Finish();
+}
+
 // Each of them is answered on the scheduler's thread, a refused one choice by choice.
 TEST(WorkerServer, AMessageHasAThousandRequestsAtMost) {
   Live w("both");

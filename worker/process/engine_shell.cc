@@ -109,12 +109,18 @@ void EngineShell::OnRelayEnd(std::shared_ptr<RelayWriter> sink) {
   });
 }
 
-void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink) {
-  engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint) { hub_.Add(sink, scheduler); });
+void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink, Duration load_every) {
+  engine_.Post([this, sink = std::move(sink), load_every](engine::Scheduler& scheduler, TimePoint) {
+    hub_.Add(sink, load_every, scheduler);
+    report_every_ = hub_.ShortestInterval(kLoadInterval);
+  });
 }
 
 void EngineShell::RemoveWatcher(std::shared_ptr<WatchSink> sink) {
-  engine_.Post([this, sink = std::move(sink)](engine::Scheduler&, TimePoint) { hub_.Remove(sink.get()); });
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler&, TimePoint) {
+    hub_.Remove(sink.get());
+    report_every_ = hub_.ShortestInterval(kLoadInterval);
+  });
 }
 
 void EngineShell::Tick() {
@@ -157,7 +163,7 @@ void EngineShell::ReportLoad() {
     wire.set_calls_refused(calls_refused_);
     if (grammars_) FillLoad(grammars_->counts(), *wire.mutable_grammars());
     if (acting_ != nullptr) acting_->FillLoad(*wire.mutable_handoff());
-    hub_.SendLoad(wire);
+    hub_.SendLoad(wire, now);
   });
 }
 

@@ -37,12 +37,15 @@ class EngineShell {
   void OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                std::function<void()> done);
   void OnRelayEnd(std::shared_ptr<RelayWriter> sink);
-  void AddWatcher(std::shared_ptr<WatchSink> sink);
+  /// It hears the load at least every `load_every`.
+  void AddWatcher(std::shared_ptr<WatchSink> sink, Duration load_every);
   void RemoveWatcher(std::shared_ptr<WatchSink> sink);
   /// Moves the role's time on; every 10 ms or so.
   void Tick();
-  /// Sends a load report to every watcher, and ends what no router has renewed.
+  /// Sends a load report to every watcher for whom it is time, and ends what no router has renewed.
   void ReportLoad();
+  /// How often ReportLoad is to be called. Any thread.
+  Duration report_every() const { return report_every_; }
   /// Calls that were refused since the start, for the next report.
   void SetCallsRefused(int64_t calls) { calls_refused_ = calls; }
 
@@ -72,6 +75,7 @@ class EngineShell {
   std::atomic<bool> tick_posted_{false}, load_posted_{false};
   std::atomic<bool> down_{false};
   std::atomic<int64_t> calls_refused_{0};
+  std::atomic<Duration> report_every_{kLoadInterval};
   bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …
   Role* acting_;  ///< role_, where it is there

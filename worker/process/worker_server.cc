@@ -25,7 +25,6 @@
 namespace baton::worker {
 namespace {
 
-constexpr auto kLoadInterval = std::chrono::milliseconds(100);
 constexpr auto kTick = std::chrono::milliseconds(10);
 constexpr auto kKeyWait = std::chrono::seconds(5);
 
@@ -203,7 +202,9 @@ class WorkerServer::Parts {
   void RunTimers() {
     TimePoint report = clock_.Now();
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, has_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
+    Duration report_every = kLoadInterval;
+    while (!changed_.wait_for(lock, has_role_ ? std::min<Duration>(kTick, report_every) : report_every,
+                              [&] { return stopping_; })) {
       lock.unlock();
       sessions_.Tick();
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
@@ -211,7 +212,8 @@ class WorkerServer::Parts {
         if (clock_.Now() >= report) {
           engine->SetCallsRefused(sessions_.refused() + connections_refused_ + refusals_.total());
           engine->ReportLoad();
-          report = clock_.Now() + kLoadInterval;
+          report_every = engine->report_every();
+          report = clock_.Now() + report_every;
         }
       }
       lock.lock();

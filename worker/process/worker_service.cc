@@ -202,14 +202,17 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
 }
 
 grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackServerContext* context,
-                                                                const v1::WatchRequest*) {
+                                                                const v1::WatchRequest* request) {
   if (const grpc::Status may = MayCall(*context); !may.ok())
     return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine) return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(StillLoading(state_.progress().Get()));
+  const uint32_t asked = request->load_interval_ms();
+  const Duration load_every =
+      asked == 0 ? kLoadInterval : std::max<Duration>(std::chrono::milliseconds(asked), kLeastLoadInterval);
   return NewWatchReactor(
-      [engine](std::shared_ptr<WatchSink> sink) {
-        engine->AddWatcher(std::move(sink));
+      [engine, load_every](std::shared_ptr<WatchSink> sink) {
+        engine->AddWatcher(std::move(sink), load_every);
         engine->ReportLoad();
       },
       [engine](std::shared_ptr<WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });

@@ -24,11 +24,11 @@ void EventHub::SendAll(const v1::WorkerEvent& event) {
   for (Watcher& watcher : watchers_) Send(watcher, event);
 }
 
-void EventHub::Add(std::shared_ptr<WatchSink> sink, engine::Scheduler& scheduler) {
+void EventHub::Add(std::shared_ptr<WatchSink> sink, Duration load_every, engine::Scheduler& scheduler) {
   // Events that the other watchers still have to hear are in the new watcher's snapshot already.
   if (const engine::KvEvents news = scheduler.cache().TakeEvents(); news.gap || !news.events.empty())
     OnKvEvents(news, scheduler);
-  watchers_.push_back({std::move(sink)});
+  watchers_.push_back({.sink = std::move(sink), .load_every = load_every});
   SendSnapshot(watchers_.back(), scheduler);
   v1::WorkerEvent event;
   *event.mutable_state() = state_;
@@ -83,10 +83,20 @@ void EventHub::OnKvEvents(const engine::KvEvents& events, engine::Scheduler& sch
   }
 }
 
-void EventHub::SendLoad(const v1::Load& load) {
-  v1::WorkerEvent event;
-  *event.mutable_load() = load;
-  SendAll(event);
+void EventHub::SendLoad(const v1::Load& load, TimePoint now) {
+  for (Watcher& watcher : watchers_) {
+    // A quarter early rather than late: the caller's next turn may come after the time.
+    if (now + watcher.load_every / 4 < watcher.next_load) continue;
+    watcher.next_load = now + watcher.load_every;
+    v1::WorkerEvent event;
+    *event.mutable_load() = load;
+    Send(watcher, std::move(event));
+  }
+}
+
+Duration EventHub::ShortestInterval(Duration otherwise) const {
+  for (const Watcher& watcher : watchers_) otherwise = std::min(otherwise, watcher.load_every);
+  return otherwise;
 }
 
 void EventHub::SendState(v1::WorkerState::State state, const std::string& detail) {
@@ -117,6 +127,7 @@ v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
   out.mutable_steps_by_tokens()->Add(load.step_sizes.steps.begin(), load.step_sizes.steps.end());
   out.set_step_tokens(load.step_sizes.tokens);
   out.set_steps(static_cast<uint64_t>(load.steps));
+  out.set_predicted_step_ms(Milliseconds(load.predicted_step));
   out.set_prefix_queries_tokens(load.prompt_tokens);
   out.set_prefix_hits_tokens(load.cached_tokens);
   out.set_preemptions(load.preemptions);

@@ -70,6 +70,21 @@ TEST(SchedulerLoad, ACanaryComputesLikeARequestAndCountsInNothing) {
   EXPECT_GT(h.scheduler().Load().computed_tokens, 0);
 }
 
+// Routers give a step that may take long the time that it is predicted to take (--step-stall-factor).
+TEST(SchedulerLoad, WhileAStepRunsItsPredictedTimeIsToldAndGrowsWithIt) {
+  SteppedEngineOptions o = MessagesOptions();
+  o.scheduler.prior_ms_per_token = 2;
+  for (const int tokens : {10, 60}) {
+    SteppedEngine h(o);
+    EXPECT_EQ(h.scheduler().Load().predicted_step, Duration::zero());
+    ASSERT_TRUE(h.Add(Endless(1, tokens, 2)).ok());
+    ASSERT_TRUE(h.Begin());
+    EXPECT_EQ(h.scheduler().Load().predicted_step, std::chrono::milliseconds(2 * tokens));
+    h.Finish();
+    EXPECT_EQ(h.scheduler().Load().predicted_step, Duration::zero());
+  }
+}
+
 TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
   SteppedEngine h(MessagesOptions());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
