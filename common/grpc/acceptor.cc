@@ -34,7 +34,7 @@ constexpr Duration kSweepPause = std::chrono::milliseconds(20);
 constexpr int kNoDescriptorPauseMs = 10;
 constexpr size_t kMostKnown = 1024;
 constexpr int kMostMetadataBytes = 16 << 10;
-constexpr const char* kVainTries = "vain-tries-per-address";
+constexpr const char *kVainTries = "vain-tries-per-address", *kBetweenCalls = "bytes-between-calls";
 constexpr double kTryOfACall = 0.05;
 constexpr uint64_t kBytesOfATry = 8 << 10;
 constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
@@ -227,6 +227,7 @@ bool GrpcAcceptor::End(Connections::iterator one) {
 void GrpcAcceptor::Forget(Connections::iterator one) {
   not_greeted_.erase(one->second.number);
   in_vain_.erase(one->second.number);
+  asking_.erase(one->second.number);
   shares_.Leave(CountedAs(one->first.address()));
   taken_.erase(one);
 }
@@ -252,16 +253,18 @@ void GrpcAcceptor::Useful(std::string_view peer) {
 
 void GrpcAcceptor::SetUseful(Connections::iterator one) {
   if (std::exchange(one->second.useful, true)) return;
-  in_vain_.erase(one->second.number);
+  CountBetweenCalls(one);
   const boost::asio::ip::address from = CountedAs(one->first.address());
   if (Limited(from)) vain_.TakeBack(from, one->second.tries);
 }
 
-bool GrpcAcceptor::MayAsk(std::string_view peer) const {
+bool GrpcAcceptor::MayAsk(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
   const auto one = taken_.find(end);
-  return one == taken_.end() || one->second.may_ask || one->second.useful;
+  if (one == taken_.end()) return true;
+  one->second.spoke = true;
+  return one->second.may_ask || one->second.useful;
 }
 
 void GrpcAcceptor::SetMayAsk(std::string_view peer) {
@@ -270,7 +273,15 @@ void GrpcAcceptor::SetMayAsk(std::string_view peer) {
   const auto one = taken_.find(end);
   if (one == taken_.end()) return;
   one->second.may_ask = true;
-  in_vain_.erase(one->second.number);
+  CountBetweenCalls(one);
+}
+
+/// It is known by now: what comes on it is counted anew with each call.
+void GrpcAcceptor::CountBetweenCalls(Connections::iterator one) {
+  const bool hears = in_vain_.erase(one->second.number) > 0;
+  if (!hears || options_.bytes_between_calls == 0) return;
+  one->second.spoke = true;
+  asking_[one->second.number] = one->first;
 }
 
 void GrpcAcceptor::Count(Connections::iterator one, double tries) {
@@ -287,7 +298,7 @@ bool GrpcAcceptor::HasNoneLeft(Connections::iterator one) {
 /// How long the next look at what has come must wait; none: nobody's bytes count.
 std::optional<int> GrpcAcceptor::PauseMs() {
   std::lock_guard lock(mutex_);
-  if (in_vain_.empty()) return std::nullopt;
+  if (in_vain_.empty() && asking_.empty()) return std::nullopt;
   const auto since = std::chrono::ceil<std::chrono::milliseconds>(clock_.Now() - looked_).count();
   return since >= kLookPauseMs ? 0 : kLookPauseMs - static_cast<int>(since);
 }
@@ -299,6 +310,7 @@ std::vector<uint64_t> GrpcAcceptor::ToLookAt() {
   if (looked_ - looked_at_all_ >= std::chrono::milliseconds(kLookAtAllMs)) {
     looked_at_all_ = looked_;
     for (const auto& [number, end] : in_vain_) out.push_back(number);
+    for (const auto& [number, end] : asking_) out.push_back(number);
     return out;
   }
   epoll_event heard[kMostLooks];
@@ -309,19 +321,23 @@ std::vector<uint64_t> GrpcAcceptor::ToLookAt() {
 
 /// Counts what has come on connections that are not useful yet, and ends those whose addresses have no tries left.
 void GrpcAcceptor::CountBytes() {
-  std::vector<Endpoint> ends;
+  std::vector<std::pair<Endpoint, const char*>> ends;
   {
     std::lock_guard lock(mutex_);
     for (const uint64_t number : ToLookAt()) {
+      if (const auto known = asking_.find(number); known != asking_.end()) {
+        if (FloodsBetweenCalls(taken_.find(known->second))) ends.emplace_back(known->second, kBetweenCalls);
+        continue;
+      }
       const auto at = in_vain_.find(number);
       if (at == in_vain_.end()) continue;
       const auto one = taken_.find(at->second);
       const bool limited = Limited(CountedAs(one->first.address()));
-      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.push_back(one->first);
+      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one->first, kVainTries);
     }
   }
-  for (const Endpoint& end : ends) {
-    Refuse(CountedAs(end.address()), kVainTries);
+  for (const auto& [end, why] : ends) {
+    Refuse(CountedAs(end.address()), why);
     std::lock_guard lock(mutex_);
     if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
   }
@@ -344,6 +360,14 @@ bool GrpcAcceptor::Floods(Connections::iterator one) {
   return !std::exchange(one->second.ended, true);
 }
 
+/// Whether more has come since its latest call than calls have. Once.
+bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
+  const uint64_t bytes = BytesOf(one);
+  if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
+  if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
+  return !std::exchange(one->second.ended, true);
+}
+
 /// That have come; 0: it has ended.
 uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
   const HeldSocket held(one->second.fd, one->second.inode);
@@ -353,10 +377,11 @@ uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
 void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   const Endpoint end = PeerOf(peer);
   const boost::asio::ip::address from = CountedAs(end.address());
-  if (!Limited(from)) return;
   {
     std::lock_guard lock(mutex_);
     const auto one = taken_.find(end);
+    if (one != taken_.end()) one->second.spoke = true;
+    if (!Limited(from)) return;
     const bool useful = one != taken_.end() && one->second.useful;
     if (useful && (call.asked || !call.given_up)) return;
     if (one == taken_.end()) return vain_.Count(from, kTryOfACall);
@@ -366,6 +391,17 @@ void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   Refuse(from, kVainTries);
   std::lock_guard lock(mutex_);
   if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
+}
+
+void GrpcAcceptor::EndOf(std::string_view peer, const char* why) {
+  const Endpoint end = PeerOf(peer);
+  {
+    std::lock_guard lock(mutex_);
+    const auto one = taken_.find(end);
+    if (one == taken_.end() || std::exchange(one->second.ended, true)) return;
+    End(one);
+  }
+  Refuse(CountedAs(end.address()), why);
 }
 
 Endpoint PeerOf(std::string_view grpc_name) {

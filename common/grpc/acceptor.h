@@ -41,11 +41,13 @@ class GrpcAcceptor {
     /// Whoever has none left gets no new connection, and one on which he goes on is ended. Clients on this machine are
     /// not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more each second.
     int32_t vain_tries = 0;
+    /// That may come on a connection whose client may ask before it begins or ends a call; 0: no limit.
+    uint64_t bytes_between_calls = 0;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
     bool greeted_stay = false;
     /// On any thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "vain-tries-per-address", or
-    /// "for-another": it was taken and lost its place.
+    /// as EndOf, or "bytes-between-calls", or "for-another": it was taken and lost its place.
     std::function<void(const char* why)> refused;
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
@@ -63,11 +65,14 @@ class GrpcAcceptor {
   void Greeted(std::string_view peer);
   /// The connection of `peer` carries a call of one who may call: it was no try in vain. Cheap, for every call.
   void Useful(std::string_view peer);
-  /// One who may call begins one: his message may be as large as it likes. False: it is known. Cheap, for every call.
-  bool MayAsk(std::string_view peer) const;
+  /// A call of `peer` begins. True: it is known that it may ask, or it has ended. Cheap, for every call.
+  bool MayAsk(std::string_view peer);
+  /// One who may call begins one: his message may be as large as it likes.
   void SetMayAsk(std::string_view peer);
   /// A call of `peer` is over. Where it may ask and its message had come it is his right to give it up.
   void OnCallEnd(std::string_view peer, CallWatcher::End end);
+  /// Ends the connection of `peer`.
+  void EndOf(std::string_view peer, const char* why);
 
  private:
   using Endpoint = boost::asio::ip::tcp::endpoint;
@@ -78,8 +83,9 @@ class GrpcAcceptor {
     uint64_t number = 0;  ///< in the order of coming
     bool greeted = false, useful = false;
     bool may_ask = false;  ///< its bytes are not counted
+    bool spoke = false;    ///< a call began or ended since the latest look
     bool ended = false;    ///< by us
-    uint64_t bytes = 0;    ///< that had come at the latest look
+    uint64_t bytes = 0;    ///< that had come at the latest look; of one that may ask, at its latest call
     double tries = 1;      ///< in vain, that it was counted as until now
   };
   using Connections = std::map<Endpoint, Taken>;  ///< by the peer's end
@@ -97,8 +103,10 @@ class GrpcAcceptor {
   void Sweep();
   bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
   void SetUseful(Connections::iterator one);
+  void CountBetweenCalls(Connections::iterator one);
   bool GoesOn(Connections::iterator one);
   bool Floods(Connections::iterator one);
+  bool FloodsBetweenCalls(Connections::iterator one);
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
   uint64_t BytesOf(Connections::iterator one) const;
@@ -124,6 +132,7 @@ class GrpcAcceptor {
   Connections taken_;
   std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
   std::map<uint64_t, Endpoint> in_vain_;                ///< the same: whose bytes count
+  std::map<uint64_t, Endpoint> asking_;                 ///< the same: whose bytes count from one call to the next
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };
 

@@ -26,7 +26,9 @@ class Watched final : public grpc::experimental::Interceptor {
     }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) answered_ = true;
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE))
-      watcher_.OnEnd(peer_, {.given_up = !answered_ && call_->server_context()->IsCancelled(), .asked = asked_});
+      watcher_.OnEnd(peer_, {.given_up = !answered_ && call_->server_context()->IsCancelled(),
+                             .asked = asked_,
+                             .call = call_->server_context()});
     batch->Proceed();
   }
 

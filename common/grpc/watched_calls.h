@@ -19,6 +19,7 @@ class CallWatcher {
   struct End {
     bool given_up = false;  ///< by its client, before a message of the answer was sent
     bool asked = false;     ///< it had come so far that its message was here
+    const grpc::ServerContextBase* call = nullptr;
   };
   virtual void OnEnd(std::string_view peer, End end) = 0;
 };

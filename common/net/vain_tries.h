@@ -6,22 +6,24 @@
 #include <boost/asio/ip/address.hpp>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "common/clock.h"
 
 namespace baton::net {
 
-class VainTries {
+template <class Who>
+class TriesOf {
  public:
-  /// `most`: of one address at once, forgotten in 25 s; 0: no limit.
-  VainTries(int32_t most, const Clock& clock) : most_(most), clock_(clock) {}
+  /// `most`: of one at once, forgotten in 25 s; 0: no limit.
+  TriesOf(int32_t most, const Clock& clock) : most_(most), clock_(clock) {}
 
-  /// Whether an address, as CountedAs gives it, has tries left.
-  bool May(const boost::asio::ip::address& from) const;
-  /// Counts a try, or a part of one. Of more than 65,536 addresses with tries new ones are not counted.
-  void Count(const boost::asio::ip::address& from, double tries = 1);
+  /// Whether one (an address: as CountedAs gives it) has tries left.
+  bool May(const Who& from) const;
+  /// Counts a try, or a part of one. Of more than 65,536 with tries new ones are not counted.
+  void Count(const Who& from, double tries = 1);
   /// So many were not in vain after all.
-  void TakeBack(const boost::asio::ip::address& from, double tries = 1);
+  void TakeBack(const Who& from, double tries = 1);
 
  private:
   struct Tries {
@@ -34,7 +36,9 @@ class VainTries {
   const int32_t most_;
   const Clock& clock_;
   TimePoint dropped_{};  ///< when those of which nothing is left were last looked for
-  std::map<boost::asio::ip::address, Tries> by_address_;
+  std::map<Who, Tries> by_who_;
 };
+
+using VainTries = TriesOf<boost::asio::ip::address>;
 
 }  // namespace baton::net

@@ -7,11 +7,13 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "common/grpc/acceptor.h"
 #include "common/grpc/watched_calls.h"
 #include "common/net/socket_address.h"
+#include "common/net/vain_tries.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
@@ -30,6 +32,11 @@ std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
 
 /// `new_per_second` is meant for connections that ask something: of others half as many come at once.
 int32_t VainTriesOf(int32_t new_per_second) { return (new_per_second + 1) / 2; }
+
+/// Calls that a client may give up at once, however few run.
+constexpr int32_t kFewGivenUp = 1024;
+/// Messages' worth of bytes that may come between two calls: as many may be on their way at once.
+constexpr uint64_t kMessagesBetweenCalls = 4;
 
 /// None: the client set no deadline, or one that is more than a year away, which a clock of 64 bits may not hold.
 std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
@@ -50,6 +57,10 @@ class GenerationApi final : public v1::Generation::CallbackService {
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
     auto stream = GenerateWriter::Make(context);
+    if (context->IsCancelled()) {  // nobody waits for it any more
+      stream->Finish(grpc::Status::CANCELLED);
+      return stream.get();
+    }
     const std::string given =
         request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
     const bool only_ids = !service_.services().model.tokenizer->exists();
@@ -125,29 +136,55 @@ Watchers WatchedBy(net::CallWatcher& watcher) {
   return out;
 }
 
-/// Whose calls are in vain. A right key in the headers of a call lets its message come.
+/// Whose calls are in vain. A right key in the headers of a call lets its message come. Whoever gives up more calls
+/// than he may have under way, and 1 / 25 of them more each second, by his key and on all of his connections, loses
+/// those on which he goes on.
 class Doorkeeper final : public net::CallWatcher {
  public:
-  explicit Doorkeeper(const ApiKeys& keys) : keys_(keys) {}
+  Doorkeeper(const ApiKeys& keys, int32_t most_given_up) : keys_(keys), given_up_(most_given_up, clock_) {}
   /// Before the server starts.
   void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
   void OnBegin(const grpc::ServerContextBase& call, std::string_view peer, std::string_view method) override {
-    if (!method.starts_with(kApi) || acceptor_->MayAsk(peer)) return;
+    if (!MayGoOn(WhoOf(call, peer))) return acceptor_->EndOf(peer, kGivenUp);
+    if (acceptor_->MayAsk(peer) || !method.starts_with(kApi)) return;
     if (keys_.Allows(Metadata(call, "authorization"))) acceptor_->SetMayAsk(peer);
   }
-  void OnEnd(std::string_view peer, End end) override { acceptor_->OnCallEnd(peer, end); }
+  void OnEnd(std::string_view peer, End end) override {
+    if (end.given_up && !CountGivenUp(WhoOf(*end.call, peer))) acceptor_->EndOf(peer, kGivenUp);
+    acceptor_->OnCallEnd(peer, end);
+  }
 
  private:
+  static constexpr const char* kGivenUp = "calls-given-up-per-key";
+  /// By the key, or without one by the address.
+  std::string WhoOf(const grpc::ServerContextBase& call, std::string_view peer) const {
+    const KeyAccount* account = keys_.open() ? nullptr : keys_.AccountOf(Metadata(call, "authorization"));
+    if (account != nullptr) return StrCat("key ", reinterpret_cast<uintptr_t>(account));
+    return net::PeerOf(peer).address().to_string();
+  }
+  bool MayGoOn(const std::string& who) const {
+    std::lock_guard lock(mutex_);
+    return given_up_.May(who);
+  }
+  /// False: it may give up no more.
+  bool CountGivenUp(const std::string& who) {
+    std::lock_guard lock(mutex_);
+    given_up_.Count(who);
+    return given_up_.May(who);
+  }
   static constexpr std::string_view kApi = "/baton.v1.Generation/";
   const ApiKeys& keys_;
   net::GrpcAcceptor* acceptor_ = nullptr;
+  const SteadyClock clock_;
+  mutable std::mutex mutex_;  // guards what follows
+  net::TriesOf<std::string> given_up_;
 };
 
 }  // namespace
 
 struct GrpcServer::Inner {
-  Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
-      : api(pool, service, keys, ids, version), doorkeeper(keys) {}
+  Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const Options& options)
+      : api(pool, service, keys, ids, options.version), doorkeeper(keys, std::max(kFewGivenUp, options.max_streams)) {}
   GenerationApi api;
   Doorkeeper doorkeeper;
   grpc::CallbackGenericService others;          ///< knows no method; with it WatchedCalls sees calls of any
@@ -166,18 +203,20 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
     return absl::FailedPreconditionError(StrCat("--host ", options.host, ": ", found.status().message()));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
+  auto inner = std::make_unique<Inner>(pool, service, keys, ids, options);
   grpc::ServerBuilder builder;
   const auto credentials = options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", options.ask_client)
                                                        : grpc::InsecureServerCredentials();
-  BATON_ASSIGN_OR_RETURN(inner->acceptor, net::GrpcAcceptor::Listen({.where = *found,
-                                                                     .port = "grpc",
-                                                                     .flags = "--host, --grpc-port",
-                                                                     .limits = options.limits,
-                                                                     .new_per_second = options.new_per_second,
-                                                                     .vain_tries = VainTriesOf(options.new_per_second),
-                                                                     .refused = std::move(options.connection_refused)},
-                                                                    builder, credentials));
+  BATON_ASSIGN_OR_RETURN(inner->acceptor, net::GrpcAcceptor::Listen(
+                                              {.where = *found,
+                                               .port = "grpc",
+                                               .flags = "--host, --grpc-port",
+                                               .limits = options.limits,
+                                               .new_per_second = options.new_per_second,
+                                               .vain_tries = VainTriesOf(options.new_per_second),
+                                               .bytes_between_calls = kMessagesBetweenCalls * options.max_message_bytes,
+                                               .refused = std::move(options.connection_refused)},
+                                              builder, credentials));
   inner->api.Listen(*inner->acceptor);
   inner->doorkeeper.Listen(*inner->acceptor);
   builder.experimental().SetInterceptorCreators(WatchedBy(inner->doorkeeper));

@@ -238,6 +238,22 @@ TEST_F(Port, WhatComesWithoutEndOnConnectionsThatAskNothingCounts) {
   EXPECT_TRUE(Dial("127.0.0.3").second);
 }
 
+TEST_F(Port, BetweenTwoCallsOfOneWhoMayAskOnlySoMuchComes) {
+  Start({.limits = {.most = 100}, .vain_tries = 50, .bytes_between_calls = 64 << 10});
+  const auto [floods, served] = Dial();
+  const auto [calls, served_too] = Dial();
+  ASSERT_TRUE(served && served_too);
+  for (const auto& one : {floods.get(), calls.get()}) acceptor_->SetMayAsk(one->peer());
+  const auto refused = [&] {
+    floods->Send(Times(4000, kSettings));
+    return Refused("bytes-between-calls") == 1;
+  };
+  EXPECT_TRUE(WaitFor(refused));
+  EXPECT_TRUE(floods->Ended());
+  calls->Send(kSettings);
+  EXPECT_TRUE(calls->Served());
+}
+
 // Clients on this machine are not counted, and may fill no memory either.
 TEST_F(Port, AConnectionOfThisMachineThatAsksNothingHasAMebibyte) {
   Start({.limits = {.most = 1000}, .vain_tries = 12});
