@@ -22,6 +22,7 @@
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
+#include "cli/stop_signal.h"
 #include "common/errno_text.h"
 #include "common/status.h"
 #include "load/arrivals.h"
@@ -73,6 +74,13 @@ struct Bench {
   std::vector<double> percentiles;
   std::vector<LoadPoint> points;
   std::vector<load::SaveWish> save_as;
+};
+
+/// What it has so far.
+struct Taken {
+  std::vector<Measured> runs;
+  Unwritten unwritten;
+  int signal = 0;  ///< that ended it; 0: none did
 };
 
 std::string Now() {
@@ -162,23 +170,26 @@ void Save(const Bench& bench, const Measured& one, bool first, Unwritten& unwrit
 }
 
 absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& target, const LoadPoint& point,
-                                    const std::vector<load::Prompt>& prompts, int round, Commands& commands) {
+                                    const std::vector<load::Prompt>& prompts, int round, Commands& commands,
+                                    const StopSignal& stop) {
   const BenchOptions& o = bench.options;
   BATON_ASSIGN_OR_RETURN(std::vector<load::Fault> faults, FindFaults(o, target.url, commands));
   const SteadyClock clock;
-  const load::Run run{target.asker,
-                      prompts,
-                      load::DueTimes(o, point.request_rate, prompts),
-                      point.max_concurrency,
-                      o.request_id_prefix,
-                      Progress(o, prompts.size()),
-                      std::move(faults),
-                      o.real_time};
+  load::Run run{target.asker,
+                prompts,
+                load::DueTimes(o, point.request_rate, prompts),
+                point.max_concurrency,
+                o.request_id_prefix,
+                Progress(o, prompts.size()),
+                std::move(faults),
+                o.real_time};
+  run.stop_fd = stop.fd();
   Measured out{.target = target.name, .model = target.model, .point = point, .round = round, .date = Now()};
   out.run = load::Execute(run, clock);
   out.summary = load::Summarize(out.run, bench.goal);
   out.dips = load::FindDips(out.run.outcomes, out.run.duration, out.run.faults);
-  if (o.verify == "identical") out.verified = load::VerifyIdentical(run, out.run.outcomes, clock);
+  if (o.verify == "identical" && !out.run.interrupted)
+    out.verified = load::VerifyIdentical(run, out.run.outcomes, clock);
   commands.Reap();
   return out;
 }
@@ -192,9 +203,24 @@ void Show(const Bench& bench, const Measured& one) {
   std::fflush(stdout);
 }
 
+// Takes one run, and says it when a signal has ended it.
+absl::Status Take(const Bench& bench, Measured one, size_t loads, const StopSignal& stop, Taken& out) {
+  out.signal = stop.signal();
+  if (out.signal != 0) std::fputs("\n", stderr);  // below the line of the progress
+  if (!one.run.outcomes.empty()) {
+    Show(bench, one);
+    Save(bench, one, out.runs.empty(), out.unwritten);
+    out.runs.push_back(std::move(one));
+  }
+  if (out.signal == 0) return absl::OkStatus();
+  const bool whole = !out.runs.empty() && !out.runs.back().run.interrupted;
+  return absl::CancelledError(StrCat("interrupted: ", out.runs.size(), " of ", loads, " loads were measured",
+                                     out.runs.empty() || whole ? "" : ", the last one not to its end"));
+}
+
 // Every load on every server, in turns: what the machine does meanwhile hits them alike. Not OK: `out` has what was
-// measured until then.
-absl::Status MeasureAll(const Bench& bench, std::vector<Measured>& out, Unwritten& unwritten) {
+// measured until then. Cancelled: by a signal.
+absl::Status MeasureAll(const Bench& bench, Taken& out) {
   const BenchOptions& o = bench.options;
   BenchOptions drawn = o;  // a broken file is said before a server is looked for
   std::string note;
@@ -207,31 +233,31 @@ absl::Status MeasureAll(const Bench& bench, std::vector<Measured>& out, Unwritte
   }
   BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));
   Commands commands;
+  const StopSignal stop;
+  const size_t loads = static_cast<size_t>(o.num_runs) * bench.points.size() * targets.size();
   for (int round = 0; round < o.num_runs; ++round) {
     for (const LoadPoint& point : bench.points) {
-      if (!out.empty()) {
+      if (!out.runs.empty()) {
         ++drawn.seed;  // this load meets no prompt of the last one in a cache
         BATON_ASSIGN_OR_RETURN(prompts, load::MakePrompts(drawn));
       }
       for (size_t i = 0; i < targets.size(); ++i) {
         const BenchTarget& target = targets[(i + static_cast<size_t>(round)) % targets.size()];
-        BATON_ASSIGN_OR_RETURN(Measured one, MeasureOne(bench, target, point, prompts, round, commands));
-        Show(bench, one);
-        Save(bench, one, out.empty(), unwritten);
-        out.push_back(std::move(one));
+        BATON_ASSIGN_OR_RETURN(Measured one, MeasureOne(bench, target, point, prompts, round, commands, stop));
+        BATON_RETURN_IF_ERROR(Take(bench, std::move(one), loads, stop, out));
       }
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status MergeAll(const Bench& bench, std::vector<Measured>& out, Unwritten& unwritten) {
+absl::Status MergeAll(const Bench& bench, Taken& out) {
   std::string note;
   BATON_ASSIGN_OR_RETURN(Measured merged, load::Merge(bench.options.merge, bench.goal, &note));
   if (!note.empty()) std::fprintf(stderr, "%s\n", note.c_str());
   Show(bench, merged);
-  Save(bench, merged, true, unwritten);
-  out.push_back(std::move(merged));
+  Save(bench, merged, true, out.unwritten);
+  out.runs.push_back(std::move(merged));
   return absl::OkStatus();
 }
 
@@ -297,13 +323,13 @@ absl::Status CheckReadOnce(const Bench& bench) {
                                            ": a pipe is read once, and there are ", loads, " loads: give a file"));
 }
 
-absl::Status Run(const Bench& bench) {
+absl::Status Run(const Bench& bench, Taken& taken) {
   const BenchOptions& o = bench.options;
   BATON_RETURN_IF_ERROR(CheckFolders(bench));
   BATON_RETURN_IF_ERROR(CheckReadOnce(bench));
-  std::vector<Measured> all;
-  Unwritten unwritten;
-  absl::Status measured = o.merge.empty() ? MeasureAll(bench, all, unwritten) : MergeAll(bench, all, unwritten);
+  absl::Status measured = o.merge.empty() ? MeasureAll(bench, taken) : MergeAll(bench, taken);
+  const std::vector<Measured>& all = taken.runs;
+  Unwritten& unwritten = taken.unwritten;
   if (all.empty()) return measured;
   if (all.size() > 1) std::fputs(("\n" + load::TableText(load::TableOf(all), load::BesideFirst(all))).c_str(), stdout);
   for (const load::SaveWish& wish : bench.save_as) {
@@ -336,7 +362,12 @@ int RunBench(BenchFlags& flags) {
   TakeAllFiles();
   const absl::StatusOr<Bench> bench = CheckedBench(o);
   if (!bench.ok()) return FailUsage(bench.status());
-  const absl::Status status = Run(*bench);
+  Taken taken;
+  const absl::Status status = Run(*bench, taken);
+  if (taken.signal != 0) {
+    Fail(status);
+    return 128 + taken.signal;  // as a shell says it
+  }
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return FailUsage(status);
   return status.ok() ? kExitOk : Fail(status);
 }

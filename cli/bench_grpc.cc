@@ -12,7 +12,10 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -99,17 +102,47 @@ bool AddPrompt(const load::Prompt& prompt, bool chat, v1::GenerateRequest& reque
   return true;
 }
 
+/// The calls under way. Thread-safe.
+class Calls {
+ public:
+  using Context = std::shared_ptr<grpc::ClientContext>;
+
+  Context Begin() {
+    const std::lock_guard lock(mutex_);
+    return *calls_.insert(std::make_shared<grpc::ClientContext>()).first;
+  }
+  void End(const Context& call) {
+    const std::lock_guard lock(mutex_);
+    calls_.erase(call);
+    gone_.notify_all();
+  }
+  /// Returns when each has ended.
+  void CancelAll() {
+    std::unique_lock lock(mutex_);
+    const std::set<Context> running = calls_;
+    lock.unlock();  // a call may end on this thread
+    for (const Context& call : running) call->TryCancel();
+    lock.lock();
+    gone_.wait(lock, [this] { return calls_.empty(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable gone_;
+  std::set<Context> calls_;
+};
+
 /// One call. gRPC's threads fill `outcome`; `done` is cancelled on the io thread when nothing more will come.
 class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
  public:
-  Call(const Target& target, TimePoint start, Outcome& outcome, asio::steady_timer& done)
-      : target_(target), start_(start), outcome_(outcome), done_(done) {}
+  Call(const Target& target, TimePoint start, Outcome& outcome, asio::steady_timer& done, Calls& calls)
+      : target_(target), start_(start), outcome_(outcome), done_(done), calls_(calls) {}
 
   void Start(v1::GenerateRequest request, const std::string& request_id, Duration limit) {
     request_ = std::move(request);
-    context_.AddMetadata("x-request-id", request_id);
-    target_.Prepare(context_, limit);
-    target_.stub->async()->Generate(&context_, &request_, this);
+    context_->AddMetadata("x-request-id", request_id);
+    target_.Prepare(*context_, limit);
+    target_.stub->async()->Generate(context_.get(), &request_, this);
     StartRead(&chunk_);
     StartCall();
   }
@@ -132,7 +165,10 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
     } else if (outcome_.arrivals.empty()) {
       load::Fail(outcome_, Failure::kMalformed, "an answer without a token");
     }
+    Calls& calls = calls_;
+    const Calls::Context context = context_;
     asio::post(done_.get_executor(), [this] { done_.cancel(); });
+    calls.End(context);  // this may be gone by now
   }
 
  private:
@@ -141,9 +177,9 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
       case grpc::StatusCode::DEADLINE_EXCEEDED: return Failure::kTimeout;
       case grpc::StatusCode::UNAVAILABLE:
         // Servers of gRPC send their first metadata before the first message, and with a refusal.
-        return !outcome_.arrivals.empty()                     ? Failure::kBroken
-               : context_.GetServerTrailingMetadata().empty() ? Failure::kConnect
-                                                              : Failure::kRefused;
+        return !outcome_.arrivals.empty()                      ? Failure::kBroken
+               : context_->GetServerTrailingMetadata().empty() ? Failure::kConnect
+                                                               : Failure::kRefused;
       default: return outcome_.arrivals.empty() ? Failure::kRefused : Failure::kError;
     }
   }
@@ -152,7 +188,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
   const TimePoint start_;
   Outcome& outcome_;
   asio::steady_timer& done_;
-  grpc::ClientContext context_;
+  Calls& calls_;
+  const Calls::Context context_ = calls_.Begin();
   v1::GenerateRequest request_;
   v1::GenerateChunk chunk_;
 };
@@ -163,6 +200,7 @@ class GrpcAsker final : public load::Asker {
       : target_(std::move(target)), model_(std::move(model)), clock_(clock) {}
 
   void Begin(TimePoint start, TimePoint until) override { start_ = start, until_ = until; }
+  void Abandon() override { calls_.CancelAll(); }
   int64_t connections() const override { return 1; }  // many streams of one channel
 
   asio::awaitable<void> Ask(const load::Prompt& prompt, size_t index, std::string request_id,
@@ -179,7 +217,7 @@ class GrpcAsker final : public load::Asker {
       co_return;
     }
     asio::steady_timer done(co_await asio::this_coro::executor, asio::steady_timer::time_point::max());
-    Call call(*target_, start_, outcome, done);
+    Call call(*target_, start_, outcome, done, calls_);
     call.Start(std::move(request), request_id, std::min(target_->timeout, until_ - clock_.Now()));
     boost::system::error_code cancelled;
     co_await done.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
@@ -190,6 +228,7 @@ class GrpcAsker final : public load::Asker {
   const std::string model_;
   const Clock& clock_;
   TimePoint start_{}, until_ = TimePoint::max();
+  Calls calls_;
 };
 
 class OpenGrpc final : public BenchGrpc {

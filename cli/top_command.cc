@@ -61,18 +61,22 @@ class ShownScreen {
 };
 
 int Replay(const TopOptions& o) {
-  const absl::StatusOr<std::vector<RecordedEvent>> events = ReadRecording(o.replay);
-  if (!events.ok()) return Fail(events.status());
+  const absl::StatusOr<Recording> recording = ReadRecording(o.replay);
+  if (!recording.ok()) return Fail(recording.status());
+  const std::vector<RecordedEvent>& events = recording->events;
+  const std::string cut = recording->cut_line > 0 ? StrCat(o.replay, ":", recording->cut_line,
+                                                           ": the line is cut, what is before it is shown")
+                                                  : "";
   TopModel model;
   if (o.once || !TerminalScreen::There()) {
-    for (const RecordedEvent& e : *events) (void)model.Take(e.line);
-    Print(model);
+    for (const RecordedEvent& e : events) (void)model.Take(e.line);
+    Print(model, cut);
     return kExitOk;
   }
   ShownScreen shown;
   bool begun = false;  // those of before the recording come at once
   double ahead_ms = 0;
-  for (const RecordedEvent& e : *events) {
+  for (const RecordedEvent& e : events) {
     if (begun) ahead_ms += e.pause_ms;
     begun |= e.line.find("\"state\"") != std::string::npos;
     for (; ahead_ms > 0; ahead_ms -= o.interval_ms) {
@@ -80,7 +84,8 @@ int Replay(const TopOptions& o) {
     }
     (void)model.Take(e.line);
   }
-  while (shown.Show(model, "the recording has ended; q leaves", std::chrono::milliseconds(o.interval_ms))) {
+  const std::string ended = StrCat("the recording has ended", cut.empty() ? "" : StrCat(" (", cut, ")"), "; q leaves");
+  while (shown.Show(model, ended, std::chrono::milliseconds(o.interval_ms))) {
   }
   return kExitOk;
 }

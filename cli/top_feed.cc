@@ -73,21 +73,26 @@ absl::Status TopFeed::status() {
   return status_;
 }
 
-absl::StatusOr<std::vector<RecordedEvent>> ReadRecording(const std::string& path) {
+absl::StatusOr<Recording> ReadRecording(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(std::ifstream file, OpenToRead(path, "--replay"));
-  std::vector<RecordedEvent> out;
+  Recording out;
   std::string line;
   double latest = 0;  // events of several threads lie a little across
   for (size_t number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     TopModel model;
-    if (const absl::Status taken = model.Take(line); !taken.ok())
+    if (const absl::Status taken = model.Take(line); !taken.ok()) {
+      if (file.eof() && !out.events.empty()) {  // nobody wrote its end: who recorded was killed, or had no room
+        out.cut_line = number;
+        break;
+      }
       return absl::InvalidArgumentError(StrCat("--replay ", path, ":", number, ": ", taken.message()));
-    const double t = model.time(), pause_ms = out.empty() ? 0 : std::clamp(t - latest, 0.0, kLongestPauseMs);
+    }
+    const double t = model.time(), pause_ms = out.events.empty() ? 0 : std::clamp(t - latest, 0.0, kLongestPauseMs);
     if (t > latest || latest - t > kLongestPauseMs) latest = t;
-    out.push_back({pause_ms, std::move(line)});
+    out.events.push_back({pause_ms, std::move(line)});
   }
-  if (out.empty()) return absl::InvalidArgumentError(StrCat("--replay ", path, ": it has no events"));
+  if (out.events.empty()) return absl::InvalidArgumentError(StrCat("--replay ", path, ": it has no events"));
   return out;
 }
 

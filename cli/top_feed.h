@@ -45,13 +45,18 @@ class TopFeed {
   std::thread thread_;  // last: it uses the others
 };
 
-/// The lines of a recording in their order. NotFound; InvalidArgument: FILE:LINE and what is wrong.
 struct RecordedEvent {
   /// After those before it; at most `kLongestPauseMs`, whatever a clock was set to, or how long nothing was recorded.
   double pause_ms = 0;
   std::string line;
 };
 inline constexpr double kLongestPauseMs = 5000;
-absl::StatusOr<std::vector<RecordedEvent>> ReadRecording(const std::string& path);
+/// The lines of a recording in their order.
+struct Recording {
+  std::vector<RecordedEvent> events;
+  size_t cut_line = 0;  ///< number of the last line, which ends in the middle and is left out; 0: it is whole
+};
+/// NotFound; InvalidArgument: FILE:LINE and what is wrong.
+absl::StatusOr<Recording> ReadRecording(const std::string& path);
 
 }  // namespace baton::cli

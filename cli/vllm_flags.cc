@@ -350,7 +350,6 @@ constexpr std::string_view kFetched = "nothing is fetched: --dataset-name custom
 
 // Flags of its load generator that `baton bench` does not have.
 constexpr std::array kBenchFlags = std::to_array<VllmFlag>({
-    {"tokenizer", kOne, "", "*", kCounted},
     {"tokenizer-mode", kOne, "", "*", kCounted},
     {"skip-tokenizer-init", kNone, "", "*", kCounted},
     {"trust-remote-code", kNone, "", "*", "no code of a model is loaded"},

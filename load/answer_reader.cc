@@ -84,6 +84,7 @@ std::optional<bool> BeginsAsEvents(std::string_view body) {
 }
 
 Event Apply(std::string_view data, Answer& answer) {
+  if (answer.done) return Event::kNothing;
   if (data == "[DONE]") {
     answer.done = true;
     return Event::kNothing;
@@ -99,11 +100,13 @@ Event Apply(std::string_view data, Answer& answer) {
     return Event::kNothing;
   }
   if (const auto usage = event.find("usage"); usage != event.end() && usage->is_object()) {
-    answer.prompt_tokens = Count(*usage, "prompt_tokens");
-    answer.completion_tokens = Count(*usage, "completion_tokens");
-    answer.counted = answer.completion_tokens > 0 || IsZero(*usage, "completion_tokens");
+    // Counts only grow: some servers say them with every event, and one without them, or of noughts, at the end.
+    const auto grow = [](int64_t& count, int64_t said) { count = std::max(count, said); };
+    grow(answer.prompt_tokens, Count(*usage, "prompt_tokens"));
+    grow(answer.completion_tokens, Count(*usage, "completion_tokens"));
+    answer.counted |= answer.completion_tokens > 0 || IsZero(*usage, "completion_tokens");
     const auto details = usage->find("prompt_tokens_details");
-    if (details != usage->end() && details->is_object()) answer.cached_tokens = Count(*details, "cached_tokens");
+    if (details != usage->end() && details->is_object()) grow(answer.cached_tokens, Count(*details, "cached_tokens"));
   }
   if (const auto timings = event.find("timings"); timings != event.end() && timings->is_object() && HasStages(*timings))
     answer.stages = StagesOfTimings(*timings);

@@ -77,7 +77,7 @@ std::optional<bool> BeginsAsEvents(std::string_view body);
 /// What one event added.
 enum class Event : uint8_t { kNothing, kText, kMalformed };
 
-/// Adds an event's data to the answer. kText: it brought text, or ended an answer that had none.
+/// Adds an event's data to the answer, unless that is done. kText: it brought text, or ended an answer that had none.
 Event Apply(std::string_view data, Answer& answer);
 
 }  // namespace baton::load

@@ -23,6 +23,9 @@ class Asker {
   /// outlives this. Never throws.
   virtual boost::asio::awaitable<void> Ask(const Prompt& prompt, size_t index, std::string request_id,
                                            Outcome& outcome) = 0;
+  /// The coroutines of Ask that have not ended may be destroyed from now on: nothing writes into their outcomes any
+  /// more.
+  virtual void Abandon() = 0;
   /// How many connections were made: fewer than requests, where the server keeps them.
   virtual int64_t connections() const = 0;
 };

@@ -11,7 +11,7 @@
 namespace baton::load {
 
 struct BenchOptions {
-  std::string backend = "openai", endpoint, base_url, host = "127.0.0.1", model, served_model_name, api_key;
+  std::string backend = "openai", endpoint, base_url, host = "127.0.0.1", model, tokenizer, served_model_name, api_key;
   int port = 8000;
   std::vector<std::string> header;
   int64_t request_timeout_ms = 600'000;
@@ -75,6 +75,8 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("host", c.host, "", "the server's host");
   field("port", c.port, "", "the server's port; over gRPC the next one", Range(1, 65535));
   field("model", c.model, "", "model name (default: the first of /v1/models)");
+  field("tokenizer", c.tokenizer, "",
+        "put into the result as tokenizer_id (default: the model): the server counts tokens");
   field("served-model-name", c.served_model_name, "", "what requests call the model, if not --model");
   field("api-key", c.api_key, "", "sent as a bearer token; else what OPENAI_API_KEY says");
   field("header", c.header, "name=value", "another header of every request");

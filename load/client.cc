@@ -70,7 +70,10 @@ class Body {
       outcome_.unavailable = outcome_.http_status == 503;
       Fail(outcome_, Failure::kRefused, StrCat("HTTP ", outcome_.http_status, ": ", Reason()));
     } else if (!stream_.value_or(false)) {
-      Fail(outcome_, Failure::kMalformed, StrCat("not an event stream: ", Printable(other_, 200)));
+      const nlohmann::json body = ShallowJson(other_);
+      const bool error = body.is_object() && body.contains("error") && !body["error"].is_null();
+      Fail(outcome_, error ? Failure::kError : Failure::kMalformed,
+           error ? Reason() : StrCat("not an event stream: ", Printable(other_, 200)));
     } else if (!outcome_.answer.error.empty()) {
       Fail(outcome_, Failure::kError, Printable(outcome_.answer.error, 300));
     } else if (!outcome_.answer.finished && !outcome_.answer.done) {

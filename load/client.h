@@ -37,6 +37,7 @@ class Client final : public Asker {
   void Begin(TimePoint start, TimePoint until) override { start_ = start, until_ = until; }
   boost::asio::awaitable<void> Ask(const Prompt& prompt, size_t index, std::string request_id,
                                    Outcome& outcome) override;
+  void Abandon() override {}  // all happens on the io thread
   int64_t connections() const override { return connections_; }
 
  private:

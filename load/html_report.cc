@@ -40,7 +40,9 @@ std::string NameOf(const std::string& target, const LoadPoint& point) {
   return StrCat(target.empty() ? "" : StrCat(target, ": "), PointName(point));
 }
 
-std::string Cell(double value, int digits) { return absl::StrFormat("<td>%.*f</td>", digits, value); }
+std::string Cell(const std::optional<double>& value, int digits) {
+  return StrCat("<td>", FigureText(value, digits), "</td>");
+}
 
 std::string Rows(const std::vector<TableRow>& rows) {
   const bool goal = std::ranges::any_of(rows, [](const TableRow& r) { return r.good_share.has_value(); });
@@ -73,8 +75,9 @@ std::string Besides(const std::vector<Beside>& beside) {
       "most</th><th>TTFT p50</th><th>p99</th><th>TPOT p50</th><th>same bytes</th><th>other bytes</th></tr>";
   for (const Beside& b : beside) {
     out += StrCat("<tr><td>", Escaped(NameOf(b.target, b.point)), "</td><td>", Escaped(b.first), "</td>");
-    out += absl::StrFormat("<td>%.3f ×</td><td>%.3f to %.3f</td><td>%.3f ×</td><td>%.3f ×</td><td>%.3f ×</td>",
-                           b.tokens_per_s, b.tokens_least, b.tokens_most, b.ttft_p50, b.ttft_p99, b.tpot_p50);
+    out += absl::StrFormat("<td>%.3f ×</td><td>%.3f to %.3f</td><td>%s ×</td><td>%s ×</td><td>%s ×</td>",
+                           b.tokens_per_s, b.tokens_least, b.tokens_most, FigureText(b.ttft_p50, 3),
+                           FigureText(b.ttft_p99, 3), FigureText(b.tpot_p50, 3));
     out += StrCat("<td>", b.same, "</td><td>", b.different, "</td></tr>");
   }
   return out + "</table></div>";
@@ -98,6 +101,7 @@ Plot Front(const std::vector<TableRow>& rows) {
   plot.x_from_zero = true;
   std::map<std::string, size_t> of;
   for (const TableRow& r : rows) {
+    if (!r.answered()) continue;  // it has no place
     const auto [at, fresh] = of.try_emplace(r.target, plot.series.size());
     if (fresh)
       plot.series.push_back({r.target.empty() ? "server" : r.target, {}, {}, true, static_cast<int>(at->second)});
@@ -154,6 +158,9 @@ std::string Section(const Measured& m, bool one_of_many) {
       "<h2>" + (one_of_many ? StrCat(Escaped(NameOf(m.target, m.point)), ", run ", m.round + 1) : "The run") + "</h2>";
   out += absl::StrFormat("<p>%s: %d of %d requests answered in %.1f s, %d input and %d output tokens.</p>", m.date,
                          s.completed, s.offered, s.duration_s, s.input_tokens, s.output_tokens);
+  if (m.run.interrupted)
+    out += StrCat("<p class=bad>Interrupted: of ", m.run.planned(), " requests ", m.run.unfinished,
+                  " had no end yet and ", m.run.unsent, " were not sent; they are in no figure.</p>");
   for (const auto& [kind, count] : s.failures)
     out += StrCat("<p class=bad>", count, " failed: ", Escaped(kind), "</p>");
   for (const auto& [text, count] : s.first_errors) out += StrCat("<p class=bad>", count, " × ", Escaped(text), "</p>");

@@ -61,7 +61,8 @@ class FileRun {
         return Wrong(StrCat("\"", key, "\" has ", list->size(), " entries, \"start_times\" ", count()));
     }
     try {
-      static_cast<void>(StrCat(started_at(), model(), rate(), limit(), connections()));
+      static_cast<void>(StrCat(started_at(), model(), rate(), limit(), connections(), self_timed(), interrupted(),
+                               LeftOut("unfinished"), LeftOut("unsent")));
       std::vector<FaultSeen> faults;
       AddFaults({}, faults);
       for (const FaultSeen& fault : faults) BATON_RETURN_IF_ERROR(CheckTime("faults", Seconds(fault.at)));
@@ -87,6 +88,12 @@ class FileRun {
     return json_.at("max_concurrency").is_number() ? json_["max_concurrency"].get<int64_t>() : 0;
   }
   int64_t connections() const { return json_.value("connections", int64_t{0}); }
+  bool self_timed() const { return json_.value("self_timed", false); }
+  bool interrupted() const { return json_.value("interrupted", false); }
+  /// Requests that an interrupted run says nothing else of, by "unfinished" or "unsent".
+  int64_t LeftOut(const char* key) const {
+    return interrupted() ? std::clamp<int64_t>(json_.value(key, int64_t{0}), 0, int64_t{1} << 40) : 0;
+  }
   absl::Status Wrong(const std::string& what) const {
     return absl::InvalidArgumentError(StrCat("--merge: ", name_, ": ", Printable(what, 300)));
   }
@@ -159,7 +166,7 @@ absl::StatusOr<Measured> Together(const std::vector<FileRun>& runs, const Goal& 
   Measured out{.model = runs.front().model(), .point = {0, 0}};
   double start = runs.front().started_at();
   for (const FileRun& run : runs) start = std::min(start, run.started_at());
-  bool limited = true;
+  bool limited = true, self_timed = true;
   for (const FileRun& run : runs) {
     if (run.model() != out.model)
       return run.Wrong(StrCat("its model is ", run.model(), ", that of the first file ", out.model));
@@ -172,11 +179,16 @@ absl::StatusOr<Measured> Together(const std::vector<FileRun>& runs, const Goal& 
     }
     run.AddFaults(shift, out.run.faults);
     out.run.connections += run.connections();
+    out.run.interrupted |= run.interrupted();
+    out.run.unfinished += run.LeftOut("unfinished");
+    out.run.unsent += run.LeftOut("unsent");
     out.point.request_rate += run.rate();
     out.point.max_concurrency += run.limit();
     limited = limited && run.limit() > 0;
+    self_timed = self_timed && run.self_timed();
   }
   if (!limited) out.point.max_concurrency = 0;
+  out.point.own_times = self_timed;
   out.run.started_at_s = start;
   for (const Outcome& o : out.run.outcomes) out.run.duration = std::max(out.run.duration, o.end);
   out.run.most_at_a_time = MostAtATime(out.run.outcomes);

@@ -97,8 +97,9 @@ std::string FaultRows(const Measured& m) {
 
 std::string VerifiedRows(const Verified& v) {
   constexpr size_t kMostNamed = 8;
-  std::string out = StrCat("Asked again: ", v.compared, " answers, ", v.different, " different, ", v.failed,
-                           " without a second answer\n");
+  std::string out =
+      StrCat("Asked again: ", v.compared, " answers, ", v.different, " different, ", v.failed,
+             " without a second answer", v.unasked > 0 ? StrCat(", ", v.unasked, " not asked again") : "", "\n");
   for (size_t i = 0; i < std::min(v.which.size(), kMostNamed); ++i)
     out += StrCat("  request ", v.which[i], " differs\n");
   return out;
@@ -107,6 +108,10 @@ std::string VerifiedRows(const Verified& v) {
 std::string Findings(const Report& r) {
   const Summary& s = r.measured.summary;
   std::string out;
+  if (const RunResult& run = r.measured.run; run.interrupted) {
+    out += StrCat("Interrupted: of ", run.planned(), " requests ", run.unfinished, " had no end yet and ", run.unsent,
+                  " were not sent; they are in no figure.\n");
+  }
   for (const auto& [kind, count] : s.failures) out += Row(StrCat("Failed, ", kind, ":"), count);
   for (const auto& [text, count] : s.first_errors) out += StrCat("  ", count, " times: ", text, "\n");
   if (s.median) out += StagesRow("Median", *s.median) + StagesRow("P99   ", *s.p99);
@@ -150,7 +155,7 @@ OrderedJson RateChanges(const Report& r) {
   const std::vector<Outcome>& outcomes = r.measured.run.outcomes;
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    const double rate = RateOf(r.options, r.measured.point.request_rate, i, outcomes.size());
+    const double rate = RateOf(r.options, r.measured.point.request_rate, outcomes[i].index, r.measured.run.planned());
     if (i > 0 && std::floor(rate) <= out.back()["rps"].get<double>()) continue;
     out.push_back({{"rps", i == 0 ? rate : std::floor(rate)},
                    {"timestamp", IsoTime(r.measured.run.started_at_s + Seconds(outcomes[i].sent))}});
@@ -164,7 +169,8 @@ void AddSetting(OrderedJson& out, const Report& r) {
   out["date"] = r.measured.date;
   out["endpoint_type"] = out["backend"] = o.backend;
   out["label"] = o.label.empty() ? OrderedJson() : OrderedJson(o.label);
-  out["model_id"] = out["tokenizer_id"] = r.measured.model;
+  out["model_id"] = r.measured.model;
+  out["tokenizer_id"] = o.tokenizer.empty() ? r.measured.model : o.tokenizer;
   out["num_prompts"] = r.measured.summary.offered;
   if (!r.measured.target.empty()) out["target"] = r.measured.target;
   if (o.num_runs > 1) out["run"] = r.measured.round;
@@ -176,6 +182,7 @@ void AddSetting(OrderedJson& out, const Report& r) {
   out["dataset_name"] = o.dataset_name;
   out["seed"] = o.seed;
   out["request_rate"] = std::isinf(point.request_rate) ? OrderedJson("inf") : OrderedJson(point.request_rate);
+  if (point.own_times) out["self_timed"] = true;
   out["burstiness"] = o.burstiness;
   out["max_concurrency"] = point.max_concurrency > 0 ? OrderedJson(point.max_concurrency) : OrderedJson();
   if (o.ramp_up_strategy != "none") {
@@ -271,6 +278,11 @@ std::string ReportJson(const Report& r) {
   OrderedJson out = OrderedJson::object();
   AddSetting(out, r);
   AddCounts(out, s);
+  if (r.measured.run.interrupted) {
+    out["interrupted"] = true;
+    out["unfinished"] = r.measured.run.unfinished;
+    out["unsent"] = r.measured.run.unsent;
+  }
   for (const Metric& m : MetricsOf(s)) AddStatistics(out, r, m.key, m.values);
   AddStatistics(out, r, "burst_gap", s.burst_gap);
   out["requests_with_stages"] = s.with_stages;
@@ -278,6 +290,7 @@ std::string ReportJson(const Report& r) {
   if (const std::optional<Verified>& v = r.measured.verified) {
     out["verified"] = {
         {"compared", v->compared}, {"different", v->different}, {"failed", v->failed}, {"which", v->which}};
+    if (v->unasked > 0) out["verified"]["unasked"] = v->unasked;
   }
   if (!r.measured.run.faults.empty()) out["faults"] = out["dips"] = OrderedJson::array();
   for (const FaultSeen& f : r.measured.run.faults)

@@ -8,6 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -24,8 +25,16 @@ namespace asio = boost::asio;
 class Offering {
  public:
   Offering(const Run& run, const Clock& clock)
-      : run_(run), clock_(clock), client_(run.asker(clock)), timer_(io_), fault_timer_(io_), faults_(run.faults) {
+      : run_(run),
+        clock_(clock),
+        client_(run.asker(clock)),
+        timer_(io_),
+        fault_timer_(io_),
+        stop_(io_),
+        faults_(run.faults) {
     result_.outcomes.resize(run.prompts.size());
+    over_.resize(run.prompts.size());
+    for (size_t i = 0; i < run.prompts.size(); ++i) result_.outcomes[i].index = i;
     std::ranges::stable_sort(faults_, {}, &Fault::at);
   }
 
@@ -37,7 +46,9 @@ class Offering {
     client_->Begin(start, run_.until);
     asio::co_spawn(io_, Offer(), asio::detached);
     asio::co_spawn(io_, Harm(), asio::detached);
+    if (run_.stop_fd >= 0) asio::co_spawn(io_, AwaitStop(), asio::detached);
     io_.run();
+    if (result_.interrupted) LeaveOut();
     for (const Outcome& one : result_.outcomes) result_.duration = std::max(result_.duration, one.end);
     result_.connections = client_->connections();
     return std::move(result_);
@@ -59,7 +70,6 @@ class Offering {
         co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
       }
       Outcome& outcome = result_.outcomes[i];
-      outcome.index = i;
       outcome.due = run_.due[i];
       waiting_.push_back({i, Since()});
       SendWaiting();
@@ -75,6 +85,25 @@ class Offering {
       const absl::Status done = fault.act();
       result_.faults.push_back({Since(), fault.what, std::string(done.message())});
     }
+  }
+
+  asio::awaitable<void> AwaitStop() {
+    boost::system::error_code error;
+    stop_.assign(run_.stop_fd);
+    co_await stop_.async_wait(asio::posix::stream_descriptor::wait_read,
+                              asio::redirect_error(asio::use_awaitable, error));
+    stop_.release();
+    if (error || ended_ == run_.prompts.size()) co_return;
+    result_.interrupted = true;
+    client_->Abandon();
+    io_.stop();
+  }
+
+  // What has no end is in no figure.
+  void LeaveOut() {
+    result_.unfinished = running_;
+    std::erase_if(result_.outcomes, [this](const Outcome& one) { return !over_[one.index]; });
+    result_.unsent = static_cast<int64_t>(run_.prompts.size() - result_.outcomes.size()) - result_.unfinished;
   }
 
   void SendWaiting() {
@@ -93,11 +122,15 @@ class Offering {
     co_await client_->Ask(run_.prompts[index], index, StrCat(run_.request_id_prefix, index), outcome);
     --running_;
     ++ended_;
+    over_[index] = true;
     Answer& answer = outcome.answer;  // of a server that counts nothing: a made prompt has about so many
     if (outcome.ok() && !answer.counted && answer.prompt_tokens == 0) answer.prompt_tokens = run_.prompts[index].tokens;
     if (!outcome.ok()) ++failed_;
     if (run_.on_end) run_.on_end(ended_, failed_);
-    if (ended_ == run_.prompts.size()) fault_timer_.cancel();
+    if (ended_ == run_.prompts.size()) {
+      fault_timer_.cancel();
+      if (stop_.is_open()) stop_.cancel();
+    }
     SendWaiting();
   }
 
@@ -106,9 +139,11 @@ class Offering {
   asio::io_context io_{1};
   std::unique_ptr<Asker> client_;
   asio::steady_timer timer_, fault_timer_;
+  asio::posix::stream_descriptor stop_;
   std::vector<Fault> faults_;  // in the order of time
   TimePoint start_{};
   std::deque<Waiting> waiting_;
+  std::vector<bool> over_;  // by index: whether it has ended
   int running_ = 0;
   size_t ended_ = 0, failed_ = 0;
   RunResult result_;
@@ -125,17 +160,20 @@ Verified VerifyIdentical(const Run& run, const std::vector<Outcome>& outcomes, c
   alone.faults.clear();
   alone.request_id_prefix += "again-";
   const RunResult again = Execute(alone, clock);
+  std::vector<const Outcome*> second(run.prompts.size());
+  for (const Outcome& one : again.outcomes) second[one.index] = &one;
   Verified out;
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    if (!outcomes[i].ok()) continue;
-    if (!again.outcomes[i].ok()) {
-      ++out.failed;
+  for (const Outcome& one : outcomes) {
+    const Outcome* const other = second[one.index];
+    if (!one.ok()) continue;
+    if (other == nullptr || !other->ok()) {
+      ++(other == nullptr ? out.unasked : out.failed);
       continue;
     }
     ++out.compared;
-    if (outcomes[i].answer.text == again.outcomes[i].answer.text) continue;
+    if (one.answer.text == other->answer.text) continue;
     ++out.different;
-    out.which.push_back(i);
+    out.which.push_back(one.index);
   }
   return out;
 }

@@ -137,7 +137,7 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
     if (o.arrivals.size() > 1) ttst.push_back(o.SecondMs());
     bursts += TakeGaps(o, itl, burst_gap);
   }
-  if (goal.ttft_ms || goal.tpot_ms || goal.e2el_ms) s.good = good;
+  if (goal.any()) s.good = good;
   if (!itl.empty()) s.gaps_in_bursts = 1 - static_cast<double>(burst_gap.size()) / static_cast<double>(itl.size());
   if (bursts > 0) s.chunks_per_burst = static_cast<double>(s.chunks) / static_cast<double>(bursts);
   FindPeaks(run.outcomes, s);

@@ -17,6 +17,7 @@ namespace baton::load {
 /// What --goodput asks of a request; nullopt: nothing.
 struct Goal {
   std::optional<double> ttft_ms, tpot_ms, e2el_ms;
+  bool any() const { return ttft_ms || tpot_ms || e2el_ms; }
 };
 /// {"ttft:200", "tpot:50"}. InvalidArgument names the text.
 absl::StatusOr<Goal> ParseGoal(const std::vector<std::string>& texts);

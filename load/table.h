@@ -10,7 +10,8 @@
 
 namespace baton::load {
 
-/// Medians over the runs of one server under one load. Times in ms.
+/// Medians over the runs of one server under one load. Times in ms, of the runs that have them: a run without an answer
+/// is none of 0 ms.
 struct TableRow {
   std::string target;
   LoadPoint point;
@@ -18,12 +19,13 @@ struct TableRow {
   std::optional<double> good_share;           ///< of what was offered
   double requests_per_s = 0, tokens_per_s = 0;
   double spread = 0;  ///< of tokens_per_s: (most − least) / median
-  double ttft_p50 = 0, ttft_p99 = 0, tpot_p50 = 0, tpot_p99 = 0, e2el_p50 = 0;
+  std::optional<double> ttft_p50, ttft_p99, tpot_p50, tpot_p99, e2el_p50;
   bool late = false;  ///< this client was, in one of the runs
-  /// No other row has both more tokens per second in all and for each user.
+  /// It has answers, and no other row has both more tokens per second in all and for each user.
   bool on_front = false;
 
-  double user_tokens_per_s() const { return tpot_p50 > 0 ? 1000 / tpot_p50 : 0; }
+  bool answered() const { return failed < offered; }
+  double user_tokens_per_s() const { return tpot_p50.value_or(0) > 0 ? 1000 / *tpot_p50 : 0; }
 };
 
 /// In the order in which they were measured first.
@@ -34,11 +36,13 @@ struct Beside {
   std::string target, first;
   LoadPoint point;
   double tokens_per_s = 0, tokens_least = 0, tokens_most = 0;  ///< ratios
-  double ttft_p50 = 0, ttft_p99 = 0, tpot_p50 = 0;             ///< ratios
+  std::optional<double> ttft_p50, ttft_p99, tpot_p50;          ///< ratios, of rounds in which both have the figure
   int64_t same = 0, different = 0;  ///< answers with the same and with other bytes, of those that both have
 };
 std::vector<Beside> BesideFirst(const std::vector<Measured>& measured);
 
+/// "-": there is none.
+std::string FigureText(const std::optional<double>& value, int digits);
 std::string TableText(const std::vector<TableRow>& rows, const std::vector<Beside>& beside);
 
 }  // namespace baton::load

@@ -4,12 +4,22 @@
 #include <cmath>
 #include <utility>
 
+#include "load/formats/confidence.h"
+
 namespace baton::load {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kTogether = 1e-4;  ///< seconds: what comes within them has come at once
+
+constexpr std::pair<const char*, double> kShares[] = {{"p001", 0.001}, {"p01", 0.01}, {"p05", 0.05},  {"p10", 0.1},
+                                                      {"p25", 0.25},   {"p50", 0.5},  {"p75", 0.75},  {"p90", 0.9},
+                                                      {"p95", 0.95},   {"p99", 0.99}, {"p999", 0.999}};
+
+OrderedJson JsonOf(const std::optional<Interval>& interval) {
+  return interval ? OrderedJson{{"lower", interval->lower}, {"upper", interval->upper}} : OrderedJson();
+}
 
 // One entry for each value, in order; values that hold for no time are none, unless all are.
 std::vector<Weighted> Combined(std::vector<Weighted> values) {
@@ -67,18 +77,7 @@ OrderedJson DistributionOf(std::vector<Weighted> values, std::optional<int64_t> 
     return sorted.empty() ? 0 : sorted.back().value;
   };
   OrderedJson percentiles = OrderedJson::object();
-  for (const auto& [name, share] : {std::pair{"p001", 0.001},
-                                    {"p01", 0.01},
-                                    {"p05", 0.05},
-                                    {"p10", 0.1},
-                                    {"p25", 0.25},
-                                    {"p50", 0.5},
-                                    {"p75", 0.75},
-                                    {"p90", 0.9},
-                                    {"p95", 0.95},
-                                    {"p99", 0.99},
-                                    {"p999", 0.999}})
-    percentiles[name] = at(share);
+  for (const auto& [name, share] : kShares) percentiles[name] = at(share);
   const auto mode = std::ranges::max_element(sorted, {}, &Weighted::weight);
   return {{"mean", mean},
           {"median", at(0.5)},
@@ -89,7 +88,24 @@ OrderedJson DistributionOf(std::vector<Weighted> values, std::optional<int64_t> 
           {"max", sorted.empty() ? 0 : sorted.back().value},
           {"count", seen},
           {"total_sum", mean * static_cast<double>(seen)},
-          {"percentiles", std::move(percentiles)}};
+          {"percentiles", std::move(percentiles)},
+          {"pdf", nullptr},
+          {"mean_ci", nullptr},
+          {"percentile_cis", nullptr}};
+}
+
+OrderedJson SampleOf(std::vector<double> values) {
+  std::vector<Weighted> each;
+  each.reserve(values.size());
+  for (const double value : values) each.push_back({value});
+  OrderedJson out = DistributionOf(std::move(each));
+  if (values.size() < 2) return out;
+  std::ranges::sort(values);
+  out["mean_ci"] = JsonOf(MeanInterval(out["mean"].get<double>(), out["std_dev"].get<double>(), values.size()));
+  OrderedJson intervals = OrderedJson::object();
+  for (const auto& [name, share] : kShares) intervals[name] = JsonOf(QuantileInterval(values, share));
+  out["percentile_cis"] = std::move(intervals);
+  return out;
 }
 
 OrderedJson RateDistribution(std::vector<Came> came, double from_s, double to_s) {

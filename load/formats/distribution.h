@@ -26,8 +26,13 @@ struct Ran {
   double amount = 1;
 };
 
-/// Mean, mode, percentiles and the like. `count`: how many were seen; nullopt: the sum of the weights.
+/// Mean, mode, percentiles and the like. `count`: how many were seen; nullopt: the sum of the weights. Where the mean
+/// and the percentiles lie is null: values with weights are no sample.
 nlohmann::ordered_json DistributionOf(std::vector<Weighted> values, std::optional<int64_t> count = std::nullopt);
+
+/// The same of one value a request, and with 95 % confidence where the mean (`mean_ci`) and the percentiles
+/// (`percentile_cis`) of all such requests lie; null where the values are too few to say so.
+nlohmann::ordered_json SampleOf(std::vector<double> values);
 
 /// Amounts per second from `from_s` to `to_s`: each holds half way to its neighbours. Of those that come within 0.1 ms
 /// one is made. The mean is the whole amount by the whole time.

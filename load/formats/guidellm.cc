@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -42,10 +44,16 @@ OrderedJson Values(const Divided& d, const Add& add) {
   });
 }
 
-// A figure that each request has.
+// A figure that each request has, or (nullopt) has not.
 template <class Figure>
 OrderedJson Of(const Divided& d, const Figure& figure) {
-  return Values(d, [&](const Outcome& o, std::vector<Weighted>& out) { out.push_back({figure(o)}); });
+  return OfEachStatus(d, [&](const Outcomes& of) {
+    std::vector<double> values;
+    for (const Outcome* o : of) {
+      if (const std::optional<double> value = figure(*o)) values.push_back(*value);
+    }
+    return SampleOf(std::move(values));
+  });
 }
 
 // Of a request's amounts, whenever they come.
@@ -165,26 +173,58 @@ void AddKinds(OrderedJson& out, const Divided& d, double seconds) {
   out["text"] = {{"tokens", std::move(tokens)}, {"words", std::move(words)}, {"characters", std::move(characters)}};
 }
 
-OrderedJson Metrics(const Divided& d, const Summary& s) {
-  const double seconds = s.duration_s;
-  const auto ends = [](const Outcome& o, std::vector<Came>& out) { out.push_back({Seconds(o.end)}); };
-  const auto ttft = [](const Outcome& o, std::vector<Weighted>& out) {
-    if (!o.arrivals.empty()) out.push_back({o.TtftMs()});
-  };
+void AddEnd(const Outcome& o, std::vector<Came>& out) { out.push_back({Seconds(o.end)}); }
+
+// Whether it counts a request as good: its tpot ends with the last token, and who has no figure for one of the goals
+// (nullopt) is not counted.
+std::optional<bool> Keeps(const Outcome& o, const Goal& goal) {
+  if ((goal.ttft_ms || goal.tpot_ms) && o.arrivals.empty()) return std::nullopt;
+  if (goal.tpot_ms && o.OutputTokens() < 2) return std::nullopt;
+  if (goal.ttft_ms && o.TtftMs() > *goal.ttft_ms) return false;
+  if (goal.tpot_ms && Milliseconds(o.arrivals.back() - o.arrivals.front()) / (TokensOut(o) - 1) > *goal.tpot_ms)
+    return false;
+  return !goal.e2el_ms || o.E2elMs() <= *goal.e2el_ms;
+}
+
+// Who fails keeps no goal.
+void AddGoodput(OrderedJson& out, const Divided& d, double seconds, const Goal& goal) {
+  out["slo_attainment"] = out["request_goodput"] = nullptr;
+  out["slo_determined_requests"] = 0;
+  if (!goal.any()) return;
+  Divided kept;
+  size_t determined = d.bad.size();
+  for (const Outcome* o : d.good) {
+    const std::optional<bool> keeps = Keeps(*o, goal);
+    determined += keeps ? 1 : 0;
+    if (keeps.value_or(false)) kept.good.push_back(o);
+  }
+  if (determined == 0) return;
+  kept.all = kept.good;
+  out["slo_attainment"] = static_cast<double>(kept.good.size()) / static_cast<double>(determined);
+  out["slo_determined_requests"] = determined;
+  out["request_goodput"] = Rate(kept, seconds, AddEnd);
+}
+
+OrderedJson Metrics(const Divided& d, const Measured& m, const Goal& goal) {
+  const double seconds = m.summary.duration_s;
+  const auto ttft = [](const Outcome& o) { return o.arrivals.empty() ? std::nullopt : std::optional(o.TtftMs()); };
+  const bool scheduled = m.point.own_times || !std::isinf(m.point.request_rate);
   OrderedJson out = OrderedJson::object();
   out["request_totals"] = {
       {"successful", d.good.size()}, {"errored", d.bad.size()}, {"incomplete", 0}, {"total", d.all.size()}};
-  out["requests_per_second"] = Rate(d, seconds, ends);
+  out["requests_per_second"] = Rate(d, seconds, AddEnd);
   out["request_concurrency"] = Running(d, seconds, [](const Outcome&) { return 1.0; });
   out["request_latency"] = Of(d, [](const Outcome& o) { return o.E2elMs() / 1000; });
-  out["request_dispatch_delay"] = Of(d, [](const Outcome& o) { return Seconds(o.sent - o.due); });
-  out["request_scheduled_latency"] = Of(d, [](const Outcome& o) { return Seconds(o.end - o.due); });
+  if (scheduled) {  // else there is nothing to be late for
+    out["request_dispatch_delay"] = Of(d, [](const Outcome& o) { return Seconds(o.sent - o.due); });
+    out["request_scheduled_latency"] = Of(d, [](const Outcome& o) { return Seconds(o.end - o.due); });
+  }
   out["request_streaming_iterations_count"] =
       Of(d, [](const Outcome& o) { return static_cast<double>(o.arrivals.size()); });
   out["prompt_token_count"] = Of(d, TokensIn);
   out["output_token_count"] = Of(d, TokensOut);
   out["total_token_count"] = Of(d, [](const Outcome& o) { return TokensIn(o) + TokensOut(o); });
-  out["time_to_first_token_ms"] = out["time_to_first_output_token_ms"] = Values(d, ttft);
+  out["time_to_first_token_ms"] = out["time_to_first_output_token_ms"] = Of(d, ttft);
   out["time_per_output_token_ms"] = Values(d, AddTimePerToken);
   out["inter_token_latency_ms"] = Values(d, AddGap);
   out["time_to_last_round_trip_ms"] = out["avg_round_trip_time_ms"] =
@@ -200,10 +240,7 @@ OrderedJson Metrics(const Divided& d, const Summary& s) {
   out["iter_tokens_per_iteration"] =
       Values(d, [](const Outcome& o, std::vector<Weighted>& values) { AddIterations(o, false, values); });
   AddKinds(out, d, seconds);
-  if (s.good) {  // who fails keeps no goal
-    out["slo_attainment"] = d.all.empty() ? 0 : static_cast<double>(*s.good) / static_cast<double>(d.all.size());
-    out["slo_determined_requests"] = d.all.size();
-  }
+  AddGoodput(out, d, seconds, goal);
   return out;
 }
 
@@ -236,25 +273,42 @@ OrderedJson RequestEntry(const Outcome& o, size_t number, double start) {
            {{"text_tokens", o.OutputTokens()}, {"text_words", Words(o)}, {"text_characters", Characters(o)}}}};
 }
 
-OrderedJson Strategy(const LoadPoint& point, double burstiness) {
-  const bool open = !std::isinf(point.request_rate);
-  OrderedJson out =
-      open ? OrderedJson{{"type_", burstiness > 100 ? "constant" : "poisson"}, {"rate", point.request_rate}}
-           : OrderedJson{{"type_", point.max_concurrency > 0 ? "concurrent" : "throughput"}};
-  if (!open && point.max_concurrency > 0) out["streams"] = point.max_concurrency;
+OrderedJson Strategy(const LoadPoint& point, const BenchOptions& o) {
+  OrderedJson out = OrderedJson::object();
+  if (point.own_times) {
+    out = {{"type_", "trace"}, {"time_scale", 1 / o.trace_speed}, {"schedule_turn", "timestamp"}};
+  } else if (!std::isinf(point.request_rate)) {
+    out = {{"type_", o.burstiness > 100 ? "constant" : "poisson"}, {"rate", point.request_rate}};
+  } else if (point.max_concurrency > 0) {
+    out = {{"type_", "concurrent"}, {"streams", point.max_concurrency}};
+  } else {
+    out["type_"] = "throughput";
+  }
   out["max_concurrency"] = point.max_concurrency > 0 ? OrderedJson(point.max_concurrency) : OrderedJson();
   return out;
 }
 
-OrderedJson Profile(const LoadPoint& point, double burstiness) {
-  const OrderedJson strategy = Strategy(point, burstiness);
-  OrderedJson out = {{"kind", strategy["type_"]}};
+OrderedJson Profile(const LoadPoint& point, const BenchOptions& o) {
+  const OrderedJson strategy = Strategy(point, o);
+  OrderedJson out = {{"kind", point.own_times ? OrderedJson("replay") : strategy["type_"]}};
+  if (strategy.contains("time_scale")) out["time_scale"] = strategy["time_scale"];
   if (strategy.contains("rate")) out["rate"] = OrderedJson::array({strategy["rate"]});
   if (strategy.contains("streams")) out["streams"] = OrderedJson::array({strategy["streams"]});
   return out;
 }
 
+// Its goals are above 0.
+OrderedJson SloOf(const Goal& goal) {
+  OrderedJson out;
+  for (const auto& [key, ms] :
+       {std::pair{"ttft_ms", goal.ttft_ms}, {"tpot_ms", goal.tpot_ms}, {"e2el_ms", goal.e2el_ms}}) {
+    if (ms) out[key] = std::max(*ms, 1e-9);
+  }
+  return out;
+}
+
 OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
+  const Goal goal = ParseGoal(o.goodput).value_or(Goal{});
   const double start = m.run.started_at_s, end = start + m.summary.duration_s;
   Divided d;
   OrderedJson good = OrderedJson::array(), bad = OrderedJson::array();
@@ -284,15 +338,19 @@ OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
     times[zero] = 0.0;  // stages of its own scheduler, which ours has not
   times["request_targeted_start_delay_avg"] = late / count;
   times["request_time_avg"] = times["resolve_time_avg"] = took / count;
-  times["strategy_type"] = Strategy(m.point, o.burstiness)["type_"];
+  times["strategy_type"] = Strategy(m.point, o)["type_"];
   return {{"type_", "generative_benchmark"},
           {"config",
            {{"id_", StrCat("baton-", m.date, "-", number)},
             {"run_id", StrCat("baton-", m.date)},
             {"run_index", number},
-            {"strategy", Strategy(m.point, o.burstiness)},
+            {"strategy", Strategy(m.point, o)},
             {"constraints", OrderedJson::object()},
-            {"profile", Profile(m.point, o.burstiness)},
+            {"sample_size", nullptr},
+            {"prefer_response_metrics", true},
+            {"slo", SloOf(goal)},
+            {"confidence", 0.95},
+            {"profile", Profile(m.point, o)},
             {"requests", {{"dataset_name", o.dataset_name}}},
             {"backend", {{"kind", "openai_http"}, {"target", o.base_url}, {"model", m.model}}},
             {"environment", {{"tool", "baton bench"}}}}},
@@ -305,7 +363,7 @@ OrderedJson Benchmark(const Measured& m, size_t number, const BenchOptions& o) {
             {"successful_requests", d.good.size()},
             {"errored_requests", d.bad.size()}}},
           {"scheduler_metrics", std::move(times)},
-          {"metrics", Metrics(d, m.summary)},
+          {"metrics", Metrics(d, m, goal)},
           {"requests",
            {{"successful", std::move(good)}, {"errored", std::move(bad)}, {"incomplete", OrderedJson::array()}}}};
 }
@@ -325,7 +383,7 @@ std::string GuidellmReport(const std::vector<Measured>& all, const BenchOptions&
            {{"kind", "openai_http"},
             {"target", o.base_url.empty() ? StrCat("http://", net::JoinHostPort(o.host, o.port)) : o.base_url},
             {"model", all.front().model}}},
-          {"profile", Profile(all.front().point, o.burstiness)},
+          {"profile", Profile(all.front().point, o)},
           {"data",
            OrderedJson::array({{{"kind", "synthetic_text"},
                                 {"prompt_tokens", o.input_len > 0 ? o.input_len : o.random_input_len},

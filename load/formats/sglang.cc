@@ -30,7 +30,9 @@ OrderedJson ResultLine(const Measured& m, const BenchOptions& o) {
   out["backend"] = IsChat(o) ? "sglang-oai-chat" : "sglang-oai";
   out["dataset_name"] = o.dataset_name;
   // All at once is null: it writes Infinity, which is not JSON.
-  out["request_rate"] = std::isinf(m.point.request_rate) ? OrderedJson() : OrderedJson(m.point.request_rate);
+  out["request_rate"] = m.point.own_times                  ? OrderedJson("trace")
+                        : std::isinf(m.point.request_rate) ? OrderedJson()
+                                                           : OrderedJson(m.point.request_rate);
   out["max_concurrency"] = m.point.max_concurrency > 0 ? OrderedJson(m.point.max_concurrency) : OrderedJson();
   out["sharegpt_output_len"] = o.sharegpt_output_len > 0 ? OrderedJson(o.sharegpt_output_len) : OrderedJson();
   out["random_input_len"] = o.random_input_len;

@@ -20,7 +20,7 @@ function drawTop() {
   $("status").dataset.tip = state?.detail || "";
   $("footer-left").textContent = [model.hello ? `router policy ${model.hello.policy}` : "", model.lost ? `${model.lost} events were missed` : ""].filter(Boolean).join(" · ");
   if (recorded) {
-    $("played").textContent = `${((player.time - player.began) / 1000).toFixed(1)} of ${((player.ended - player.began) / 1000).toFixed(1)} s`;
+    $("played").textContent = `${((player.time - player.began) / 1000).toFixed(1)} of ${((player.ended - player.began) / 1000).toFixed(1)} s${player.cut ? `: line ${player.cut} is cut` : ""}`;
     $("seek").value = String(Math.round(1000 * (player.time - player.began) / Math.max(1, player.ended - player.began)));
     $("play").textContent = player.running ? "Stop" : "Play";
   }

@@ -144,20 +144,24 @@ function setPaused(paused) {
 const player = {lines: null, at: 0, running: false};
 
 function openRecording(text) {
-  const lines = [];
-  for (const [number, line] of text.split("\n").entries()) {
+  const lines = [], texts = text.split("\n");
+  let cut = 0;  // the number of a last line without an end
+  for (const [number, line] of texts.entries()) {
     if (!line.trim()) continue;
     try {
       const event = JSON.parse(line);
-      if (typeof event.t !== "number" || !event.event) throw new Error("it is no event");
+      if (typeof event?.t !== "number" || !event.event) throw new Error("it is no event");
+      if (event.event === "state" && !(Array.isArray(event.workers) && Array.isArray(event.requests))) throw new Error("it is no state");
       lines.push(event);
     } catch (error) {
+      cut = number + 1;
+      if (cut === texts.length && lines.length) break;
       alert(`Line ${number + 1} of the recording: ${error.message}`);
       return;
     }
   }
   if (!lines.length) return alert("The recording has no events.");
-  Object.assign(player, {lines, at: 0, running: true, began: lines[0].t, ended: Math.max(...lines.map(e => e.t))});
+  Object.assign(player, {lines, cut, at: 0, running: true, began: lines[0].t, ended: lines.reduce((latest, e) => Math.max(latest, e.t), 0)});
   player.began = lines.find(e => e.event === "state")?.t ?? player.began;
   $("player").hidden = false;
   seek(player.began);

@@ -15,7 +15,7 @@ const char kRecording[] = "tests/data/console/pair.jsonl";
 
 TopModel Recorded() {
   TopModel model;
-  const std::vector<RecordedEvent> events = ReadRecording(kRecording).value();
+  const std::vector<RecordedEvent> events = ReadRecording(kRecording).value().events;
   for (const RecordedEvent& e : events) EXPECT_TRUE(model.Take(e.line).ok());
   return model;
 }
@@ -142,7 +142,7 @@ TEST(TopRecording, AClockThatIsSetIsNoPause) {
     file << R"({"event":"state","t":)" << t << "}\n";
   file.close();
   std::vector<double> pauses;
-  const std::vector<RecordedEvent> events = ReadRecording(path).value();
+  const std::vector<RecordedEvent> events = ReadRecording(path).value().events;
   for (const RecordedEvent& e : events) pauses.push_back(e.pause_ms);
   EXPECT_EQ(pauses, (std::vector<double>{0, 1000, 0, 100, kLongestPauseMs, 1000, 0, 1000}));
 }
@@ -156,6 +156,24 @@ TEST(TopRecording, SaysFileAndLineOfWhatIsWrong) {
   EXPECT_TRUE(absl::IsNotFound(ReadRecording("/nowhere").status()));
   std::ofstream(path) << "\n";
   EXPECT_TRUE(absl::IsInvalidArgument(ReadRecording(path).status()));
+}
+
+TEST(TopRecording, ALastLineThatIsCutIsLeftOutAndNamed) {
+  const std::string path = testing::TempDir() + "/cut.jsonl";
+  const std::string whole = "{\"event\":\"hello\",\"t\":1}\n\n{\"event\":\"state\",\"t\":2}\n";
+  for (const char* cut : {"{\"event\":\"sta", "{", "\"", "{\"event\":\"hello\",\"t\":"}) {
+    std::ofstream(path) << whole << cut;
+    const Recording recording = ReadRecording(path).value();
+    EXPECT_EQ(recording.events.size(), 2u) << cut;
+    EXPECT_EQ(recording.cut_line, 4u) << cut;
+    std::ofstream(path) << whole << cut << "\n" << whole;
+    EXPECT_NE(ReadRecording(path).status().message().find(path + ":4:"), std::string_view::npos) << "not the last";
+    std::ofstream(path) << cut;
+    EXPECT_NE(ReadRecording(path).status().message().find(path + ":1:"), std::string_view::npos) << "nothing is whole";
+  }
+  std::ofstream(path) << whole << "{\"event\":\"hello\",\"t\":3}";
+  EXPECT_EQ(ReadRecording(path)->cut_line, 0u) << "it wants its line break only";
+  EXPECT_EQ(ReadRecording(path)->events.size(), 3u);
 }
 
 }  // namespace

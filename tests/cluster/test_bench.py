@@ -7,11 +7,13 @@ import pathlib
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
 from harness import BATON, Cluster, TINY, run
 from odd_server import OddServer
@@ -275,6 +277,34 @@ class Bench(unittest.TestCase):
             self.assertRegex(absent, r"--kill: there is no worker nobody; there are .*decode-0 \(decode\)")
             nobody = self.bench("--port", c.port, *SMALL, "--num-prompts", 1, "--kill", "decode@1h", code=2)
             self.assertIn('--kill: "decode@1h" is not WORKER@TIME', nobody)
+
+    def test_an_interrupted_measurement_keeps_and_writes_what_it_has(self):
+        with Cluster(args=PAIR) as c:
+            steps = lambda: sum(w["steps"] for w in json.loads(urllib.request.urlopen(c.admin + "/workers", timeout=30).read())["workers"])
+            for number, (url, signal_sent, code) in enumerate(((f"http://127.0.0.1:{c.port}", signal.SIGINT, 130), (f"grpc://{c.grpc}", signal.SIGTERM, 143))):
+                with self.subTest(url):
+                    begun = steps()
+                    started = subprocess.Popen([BATON, "bench", *map(str, ["--base-url", url, *SMALL, "--num-prompts", 100000, "--max-concurrency", "2,3",
+                                                "--verify", "identical", "--save-result", "--result-dir", self.dir, "--result-filename", f"i{number}.json",
+                                                "--html", self.dir / f"i{number}.html", "--save-as", f"guidellm={self.dir}/g{number}.json"])],
+                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    c.wait_until(lambda: steps() - begun > 100, "some answers have ended")
+                    started.send_signal(signal_sent)
+                    said, errors = started.communicate(timeout=60)
+                    self.assertEqual(started.returncode, code, said + errors)
+                    self.assertEqual(errors.splitlines()[-1], "baton: interrupted: 1 of 2 loads were measured, the last one not to its end")
+                    self.assertRegex(said, r"Interrupted: of 100000 requests [12] had no end yet and \d+ were not sent")
+                    (result,) = self.saved(f"i{number}.json")
+                    self.assertTrue(result["interrupted"])
+                    self.assertGreater(result["completed"], 0)
+                    self.assertEqual(result["failed"], 0, "what was cut is no failure of the server")
+                    self.assertEqual(result["offered"] + result["unfinished"] + result["unsent"], 100000)
+                    self.assertNotIn("verified", result)
+                    self.assertIn("<svg", (self.dir / f"i{number}.html").read_text())
+                    self.assertEqual(len(json.loads((self.dir / f"g{number}.json").read_text())["benchmarks"]), 1)
+        dead = subprocess.Popen([BATON, "bench", "--base-url", "http://127.0.0.1:9", "--model", "m", "--ready-check-timeout-sec", "600"], stdout=subprocess.DEVNULL)
+        dead.send_signal(signal.SIGINT)
+        self.assertEqual(dead.wait(30), -signal.SIGINT, "nothing is measured yet: a signal ends it")
 
     def test_generators_that_begin_together_are_one_report(self):
         with Cluster(args=PAIR) as c:

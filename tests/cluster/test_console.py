@@ -164,9 +164,14 @@ class Console(unittest.TestCase):
                 b.open(self.cluster.admin + "/console")
                 b.wait("typeof openRecording !== 'undefined' && model.state", "the page is there")
                 b.run(f"openRecording({text}); player.running = false; seek(player.ended); 0")
+                self.assertNotIn("cut", b.wait("$('played').textContent", "how far it is"))
                 b.wait("document.querySelectorAll('.request[role=option]').length >= 10 && document.querySelectorAll('#waterfall rect').length >= 5", "the recording's requests")
                 self.assertLessEqual(b.run("document.documentElement.scrollWidth"), width, "nothing is wider than the page")
                 self.assertEqual(b.run("document.documentElement.dataset.theme"), "dark" if dark else "light")
+                b.run(f"openRecording({text}.trimEnd().slice(0, -9)); player.running = false; seek(player.ended); 0")
+                b.wait(f"$('played').textContent.endsWith(': line {len(RECORDING.read_text().splitlines())} is cut')", "a recording that ends in the middle of a line")
+                self.assertEqual(b.run("window.alert = text => { window.said = text; }; openRecording('{\"event\": \"state\", \"t\": 1}'); window.said"),
+                                 "Line 1 of the recording: it is no state")
                 self.assertEqual(b.problems, [])
 
 
@@ -181,6 +186,13 @@ class TopAlone(unittest.TestCase):
             said = run(["top", "--replay", broken.name])
             self.assertEqual(said.returncode, 3)
             self.assertIn(f"{broken.name}:2:", said.stderr)
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as cut:
+            cut.write(RECORDING.read_text().rstrip()[:-9])
+            cut.flush()
+            shown = run(["top", "--replay", cut.name, "--once"])
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            self.assertIn("decode-0", shown.stdout)
+            self.assertIn(f"{cut.name}:{len(RECORDING.read_text().splitlines())}: the line is cut", shown.stdout)
         self.assertEqual(run(["top", "--replay", "/nowhere"]).returncode, 3)
 
     def test_the_apis_port_is_said_to_be_the_wrong_one(self):

@@ -21,6 +21,28 @@ TEST(EventLines, EventsAreTheSameInWhateverPiecesTheirBytesCome) {
   }
 }
 
+TEST(Apply, CountsThatComeWithEveryEventOnlyGrow) {
+  Answer a;
+  for (const char* usage :
+       {R"({"prompt_tokens":7,"completion_tokens":0})", R"({"prompt_tokens":7,"completion_tokens":1})",
+        R"({"prompt_tokens":7,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4}})",
+        R"({"prompt_tokens":7})", R"({"prompt_tokens":0,"completion_tokens":0})"})
+    Apply(std::string(R"({"choices":[{"text":"x"}],"usage":)") + usage + "}", a);
+  EXPECT_TRUE(a.counted);
+  EXPECT_EQ(a.prompt_tokens, 7);
+  EXPECT_EQ(a.completion_tokens, 5);
+  EXPECT_EQ(a.cached_tokens, 4);
+}
+
+TEST(Apply, BehindDoneThereIsNothing) {
+  Answer a;
+  EXPECT_EQ(Apply(R"({"choices":[{"text":"x","finish_reason":"stop"}]})", a), Event::kText);
+  Apply("[DONE]", a);
+  EXPECT_EQ(Apply(R"({"choices":[{"text":"late"}]})", a), Event::kNothing);
+  EXPECT_EQ(Apply("{broken", a), Event::kNothing);
+  EXPECT_EQ(a.text, "x");
+}
+
 TEST(EventLines, ALineMayEndWithACrAloneAndAByteOrderMarkIsSkipped) {
   const std::string bytes =
       "\xEF\xBB\xBF"

@@ -30,6 +30,24 @@ TEST(Distribution, AValueCountsAsOftenAsItsWeightSays) {
   EXPECT_EQ(d["count"], 12);
 }
 
+// As guidellm 0.8.1 has them.
+TEST(Distribution, OfASampleItIsSaidWhereTheMeanAndPercentilesLie) {
+  std::vector<double> squares;
+  for (int i = 1; i <= 100; ++i) squares.push_back(i * i);
+  const OrderedJson d = SampleOf(squares);
+  EXPECT_NEAR(d["mean_ci"]["lower"].get<double>(), 2783.402184630222, 1e-6);
+  EXPECT_NEAR(d["mean_ci"]["upper"].get<double>(), 3983.597815369778, 1e-6);
+  const OrderedJson& at = d["percentile_cis"];
+  EXPECT_EQ(at["p50"], (OrderedJson{{"lower", 1600.0}, {"upper", 3721.0}}));
+  EXPECT_EQ(at["p95"], (OrderedJson{{"lower", 8100.0}, {"upper", 10000.0}}));
+  EXPECT_EQ(at["p05"], (OrderedJson{{"lower", 1.0}, {"upper", 121.0}}));
+  EXPECT_EQ(at["p10"], (OrderedJson{{"lower", 25.0}, {"upper", 289.0}}));
+  for (const char* far : {"p001", "p01", "p99", "p999"}) EXPECT_TRUE(at[far].is_null()) << far;
+  EXPECT_NEAR(SampleOf({1, 2, 4})["mean_ci"]["lower"].get<double>(), -1.4612497002641178, 1e-9);
+  EXPECT_TRUE(SampleOf({1})["mean_ci"].is_null());
+  EXPECT_TRUE(DistributionOf({{1}, {2}})["mean_ci"].is_null()) << "values with weights are no sample";
+}
+
 TEST(Distribution, NothingIsADistributionOfNoughts) {
   const OrderedJson d = DistributionOf({});
   for (const char* key : {"mean", "median", "mode", "variance", "std_dev", "min", "max", "count", "total_sum"})

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "common/str_cat.h"
 #include "tests/load/measured_fixture.h"
 
 namespace baton::load {
@@ -31,7 +32,7 @@ std::vector<Measured> Two() {
   bad.failure = Failure::kRefused;
   bad.http_status = 429;
   bad.error = "HTTP 429: full";
-  for (Measured& m : all) m.summary = Summarize(m.run, {.ttft_ms = 5});
+  for (Measured& m : all) m.summary = Summarize(m.run, {});
   return all;
 }
 
@@ -42,6 +43,8 @@ constexpr const char* kGuidellmMetrics =
     "time_per_output_token_ms inter_token_latency_ms time_to_last_round_trip_ms avg_round_trip_time_ms "
     "prompt_tokens_per_second output_tokens_per_second tokens_per_second output_tokens_per_iteration "
     "iter_tokens_per_iteration text image video audio tool_call";
+constexpr const char* kDistribution =
+    "mean median mode variance std_dev min max count total_sum percentiles pdf mean_ci percentile_cis";
 constexpr const char* kGuidellmTimes =
     "start_time request_start_time measure_start_time measure_end_time request_end_time end_time requests_made "
     "generation_delay queued_time_avg resolve_start_delay_avg resolve_targeted_start_delay_avg "
@@ -65,7 +68,14 @@ TEST(Formats, GuidellmHasABenchmarkPerRunWithTheFiguresOfBothStates) {
       Missing(metrics["text"], "tokens words characters") + Missing(metrics["video"], "tokens frames seconds bytes"),
       "");
   const Json& first = metrics["time_to_first_token_ms"]["successful"];
-  EXPECT_EQ(Missing(first, "mean median mode variance std_dev min max count total_sum percentiles"), "");
+  EXPECT_EQ(Missing(first, kDistribution), "");
+  EXPECT_EQ(first["mean_ci"], (Json{{"lower", 10.0}, {"upper", 10.0}}));
+  EXPECT_EQ(first["percentile_cis"]["p50"], (Json{{"lower", 10.0}, {"upper", 10.0}}));
+  EXPECT_TRUE(first["percentile_cis"]["p99"].is_null()) << "nine cannot say that";
+  EXPECT_TRUE(metrics["inter_token_latency_ms"]["successful"]["mean_ci"].is_null()) << "it has weights";
+  EXPECT_EQ(second["config"]["confidence"], 0.95);
+  EXPECT_TRUE(second["config"]["slo"].is_null() && metrics["slo_attainment"].is_null());
+  EXPECT_EQ(metrics["slo_determined_requests"], 0);
   EXPECT_EQ(Missing(first["percentiles"], "p001 p01 p05 p10 p25 p50 p75 p90 p95 p99 p999"), "");
   EXPECT_EQ(first["mean"], 10.0);
   EXPECT_EQ(first["count"], 9);
@@ -86,20 +96,62 @@ TEST(Formats, OfGuidellmAnAnswersGapCountsAsOftenAsItHasGapsAndWhoFailsKeepsNoGo
   Outcome& longer = all[1].run.outcomes[0];  // 21 tokens in the time of 5: gaps of 2 ms
   longer.answer.completion_tokens = 21;
   longer.answer.text = "two w\xc3\xb6rds";
-  all[1].summary = Summarize(all[1].run, {.ttft_ms = 10});
-  const Json report = Json::parse(GuidellmReport(all, {}));
+  BenchOptions options;
+  options.goodput = {"ttft:10"};
+  const Json report = Json::parse(GuidellmReport(all, options));
   const Json& metrics = report["benchmarks"][1]["metrics"];
   const Json& gaps = metrics["inter_token_latency_ms"]["successful"];
   EXPECT_DOUBLE_EQ(gaps["mean"].get<double>(), (20 * 2.0 + 8 * 4 * 10.0) / 52);
   EXPECT_EQ(gaps["count"], 52);
   EXPECT_EQ(metrics["slo_attainment"], 0.9) << "of ten, one has failed";
   EXPECT_EQ(metrics["slo_determined_requests"], 10);
+  EXPECT_NEAR(metrics["request_goodput"]["successful"]["mean"].get<double>(), 9 / 0.5, 1e-9);
+  EXPECT_EQ(report["benchmarks"][1]["config"]["slo"], (Json{{"ttft_ms", 10.0}}));
   const Json& text = metrics["text"];
   EXPECT_EQ(text["tokens"]["input"]["successful"]["total_sum"], 9 * 50.0);
   EXPECT_EQ(text["tokens"]["output"]["successful"]["total_sum"], 8 * 5 + 21.0);
   EXPECT_EQ(text["words"]["output"]["successful"]["max"], 2.0);
   EXPECT_EQ(text["characters"]["output"]["successful"]["max"], 9.0);
   EXPECT_TRUE(text["words"]["input"].is_null()) << "nobody keeps the prompt";
+}
+
+TEST(Formats, OfGuidellmTpotEndsWithTheLastTokenAndAnAnswerOfOneIsNotJudgedByIt) {
+  std::vector<Measured> all = Two();
+  for (Outcome& o : all[1].run.outcomes) o.end += std::chrono::milliseconds(100);  // after the last token
+  Outcome& one = all[1].run.outcomes[0];
+  one.arrivals.resize(1);
+  one.answer.completion_tokens = 1;
+  BenchOptions options;
+  options.goodput = {"tpot:10", "e2el:1000"};
+  const Json metrics = Json::parse(GuidellmReport(all, options))["benchmarks"][1]["metrics"];
+  EXPECT_EQ(metrics["slo_determined_requests"], 9) << "ten less the one of one token";
+  EXPECT_DOUBLE_EQ(metrics["slo_attainment"].get<double>(), 8.0 / 9);
+}
+
+TEST(Formats, WhoHasASchedulePutsItsDelaysIntoGuidellmsReportAndATraceIsReplayed) {
+  std::vector<Measured> all = Two();
+  all[0].point = {.own_times = true};
+  all[1].point = {.max_concurrency = 3};
+  BenchOptions options;
+  options.trace_speed = 4;
+  const Json report = Json::parse(GuidellmReport(all, options));
+  const Json& trace = report["benchmarks"][0];
+  EXPECT_EQ(trace["config"]["strategy"]["type_"], "trace");
+  EXPECT_EQ(trace["config"]["strategy"]["time_scale"], 0.25);
+  EXPECT_EQ(trace["config"]["profile"], (Json{{"kind", "replay"}, {"time_scale", 0.25}}));
+  EXPECT_EQ(trace["metrics"]["request_dispatch_delay"]["successful"]["max"], 0.0);
+  const Json& closed = report["benchmarks"][1];
+  EXPECT_EQ(closed["config"]["strategy"]["type_"], "concurrent");
+  EXPECT_FALSE(closed["metrics"].contains("request_dispatch_delay")) << "nothing was due";
+}
+
+TEST(Formats, SglangCallsTheRateOfATraceTrace) {
+  std::vector<Measured> all = Two();
+  all[0].point = {.own_times = true};
+  all[1].point = {.max_concurrency = 3};
+  const std::vector<std::string> lines = absl::StrSplit(SglangLines(all, {}), '\n', absl::SkipEmpty());
+  EXPECT_EQ(Json::parse(lines[0])["request_rate"], "trace");
+  EXPECT_TRUE(Json::parse(lines[1])["request_rate"].is_null());
 }
 
 TEST(Formats, SglangHasALinePerRun) {
@@ -125,14 +177,17 @@ TEST(Formats, SglangHasALinePerRun) {
 }
 
 TEST(Formats, InferencePerfHasAStagePerRunAndNumbersThatAgree) {
-  const auto files = InferencePerfFiles(Two(), {});
+  BenchOptions options;
+  options.goodput = {"ttft:5", "tpot:10", "e2el:50"};
+  const auto files = InferencePerfFiles(Two(), options);
   ASSERT_EQ(files.size(), 4u);
   const Json stage = Json::parse(files.at("stage_1_lifecycle_metrics.json"));
   const Json summary = Json::parse(files.at("summary_lifecycle_metrics.json"));
   const Json requests = Json::parse(files.at("per_request_lifecycle_metrics.json"));
   EXPECT_EQ(stage["load_summary"]["requested_rate"], 8.0);
   EXPECT_EQ(stage["load_summary"]["concurrency"], 2);
-  EXPECT_EQ(stage["failures"]["by_label"], (Json{{"429 - other", 1}}));
+  EXPECT_EQ(stage["failures"]["by_label"],
+            (Json{{"429 - Rate Limit", {{"count", 1}, {"messages", {{{"message", "full"}}}}}}}));
   EXPECT_EQ(summary["load_summary"]["count"], 20);
   EXPECT_EQ(summary["successes"]["count"], 19);
   const Json& latency = summary["successes"]["latency"];
@@ -140,11 +195,47 @@ TEST(Formats, InferencePerfHasAStagePerRunAndNumbersThatAgree) {
   EXPECT_DOUBLE_EQ(latency["time_per_output_token"]["mean"].get<double>(), 0.01);
   EXPECT_DOUBLE_EQ(latency["normalized_time_per_output_token"]["p99"].get<double>(), 0.01);
   EXPECT_DOUBLE_EQ(latency["request_latency"]["max"].get<double>(), 0.05);
-  EXPECT_EQ(summary["successes"]["goodput_metrics"]["goodput_percentage"], 0.0);
+  const Json& good = summary["successes"]["goodput_metrics"];
+  EXPECT_EQ(good["goodput_percentage"], 0.0);
+  EXPECT_EQ(good["token_goodput"], 0.0);
+  EXPECT_EQ(good["ttft_attainment_percentage"], 0.0);
+  EXPECT_EQ(good["tpot_attainment_percentage"], 100.0);
+  EXPECT_EQ(good["request_latency_attainment_percentage"], 100.0);
+  EXPECT_EQ(Missing(summary["successes"], "request_size_bytes image video audio"), "");
+  EXPECT_EQ(summary["successes"]["image"]["count"]["max"], 0.0);
   EXPECT_EQ(summary["successes"]["prompt_tokens"]["total"], 950.0);
   EXPECT_EQ(requests.size(), 20u);
-  EXPECT_EQ(requests[19]["error"]["error_msg"], "HTTP 429: full");
+  EXPECT_EQ(requests[19]["error"], (Json{{"error_type", "HTTP Error 429"}, {"error_msg", "full"}}));
+  EXPECT_EQ(requests[0]["info"]["input_tokens"], 50);
   EXPECT_EQ(requests[0]["info"]["response_metrics"]["output_token_times"].size(), 5u);
+}
+
+TEST(Formats, OfInferencePerfAFailuresLabelIsItsStatusOrItsKindWithEachMessageOnceTheMostFrequentFirst) {
+  std::vector<Measured> all = {Steady("", {4, 0}, 0, 12, 10)};
+  const auto fail = [&](size_t index, Failure failure, int status, const std::string& error) {
+    Outcome& o = all[0].run.outcomes[index];
+    o.failure = failure;
+    o.http_status = status;
+    o.error = error;
+  };
+  fail(0, Failure::kTimeout, 0, "no answer: timeout");
+  fail(1, Failure::kRefused, 400, "HTTP 400: This model's maximum context length is 8 tokens");
+  fail(2, Failure::kRefused, 503, "HTTP 503: busy");
+  fail(3, Failure::kRefused, 503, "HTTP 503: busy");
+  fail(4, Failure::kRefused, 503, "HTTP 503: gone");
+  fail(5, Failure::kRefused, 418, "HTTP 418: a teapot");
+  fail(6, Failure::kBroken, 200, "in the middle of the answer: end of file");
+  fail(7, Failure::kError, 200, "boom");
+  fail(8, Failure::kConnect, 0, "connecting: refused");
+  all[0].summary = Summarize(all[0].run, {});
+  const auto files = InferencePerfFiles(all, {});
+  const auto labels = nlohmann::ordered_json::parse(files.at("stage_0_lifecycle_metrics.json"))["failures"]["by_label"];
+  std::string names;
+  for (const auto& [name, label] : labels.items()) names += name + StrCat(" ", label["count"].dump(), "; ");
+  EXPECT_EQ(names,
+            "503 - Service Unavailable 3; Timeout 1; 400 - Context Window 1; 418 - other 1; clientpayloaderror 1; "
+            "inbanderror 1; Connection Error 1; ");
+  EXPECT_EQ(labels["503 - Service Unavailable"]["messages"], (Json{{{"message", "busy"}}, {{"message", "gone"}}}));
 }
 
 TEST(Formats, AWishThatIsNoneIsRefusedAndAPathThatCannotBeIsSaid) {

@@ -47,6 +47,24 @@ TEST(HtmlReport, ARunWithoutAnAnswerIsAPageToo) {
   EXPECT_THAT(page, Not(HasSubstr("nan")));
 }
 
+TEST(HtmlReport, OfASweepALoadWithoutAnAnswerHasNoTimesAndNoPlaceOnTheFront) {
+  std::vector<Measured> all = {Steady("", {1, 0}, 0, 10, 10), Steady("", {9, 0}, 0, 10, 10)};
+  for (Outcome& o : all[1].run.outcomes) {
+    o.arrivals.clear();
+    o.failure = Failure::kRefused;
+    o.http_status = 503;
+  }
+  all[1].summary = Summarize(all[1].run, {});
+  all[1].run.interrupted = true;
+  all[1].run.unsent = 3;
+  const std::string page = HtmlPage(all, {});
+  EXPECT_THAT(page, HasSubstr("<td class=bad>10 of 10</td><td>0.0</td><td>0.0</td><td>-</td><td>-</td><td>-</td>"));
+  EXPECT_EQ(Count(page, "<tr class=front>"), 1u);
+  EXPECT_THAT(page, HasSubstr("10 failed: http_503"));
+  EXPECT_THAT(page, HasSubstr("Interrupted: of 13 requests 0 had no end yet and 3 were not sent"));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
 TEST(HtmlReport, TimeOnLostWorkersIsNotTheRouters) {
   Measured m = Steady("", {1, 0}, 0, 3, 40);
   FirstToken first{.index = 2, .ttft_ms = 40, .stages = {.prefill = 10, .router = 1, .lost = 29}};

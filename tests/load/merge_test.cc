@@ -63,6 +63,22 @@ TEST(Merge, RunsThatDoNotOverlapAreSaid) {
   EXPECT_THAT(note, HasSubstr("--merge: a began 99.64 s after"));
 }
 
+TEST(Merge, WhatATraceTimedAndWhatASignalCutShortStaysSo) {
+  Measured one = Steady("", {.own_times = true}, 0, 6, 20);
+  one.run.interrupted = true;
+  one.run.unfinished = 2;
+  one.run.unsent = 5;
+  const Measured whole = Steady("", {.own_times = true}, 0, 6, 20);
+  const Measured merged = *MergeTexts({{"a", Detailed(one)}, {"b", Detailed(whole)}}, {});
+  EXPECT_TRUE(merged.point.own_times);
+  EXPECT_TRUE(merged.run.interrupted);
+  EXPECT_EQ(merged.run.unfinished, 2);
+  EXPECT_EQ(merged.run.unsent, 5);
+  EXPECT_EQ(merged.summary.completed, 12);
+  EXPECT_FALSE(
+      MergeTexts({{"a", Detailed(whole)}, {"b", Detailed(Steady("", {2, 0}, 0, 6, 20))}}, {})->point.own_times);
+}
+
 TEST(Merge, AFileThatIsNoneIsRefusedWithItsName) {
   const auto refusal = [](const std::string& text) {
     return std::string(

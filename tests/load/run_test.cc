@@ -1,6 +1,8 @@
 #include "load/run.h"
 
 #include <gmock/gmock.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -127,6 +129,7 @@ TEST(Execute, EveryWayToFailHasItsKind) {
       {{Stream({"{broken", "[DONE]"})}, Failure::kMalformed, "{broken"},
       {{Stream({"[DONE]"})}, Failure::kMalformed, "without a token"},
       {{Whole(200, "application/json", "{}")}, Failure::kMalformed, "not an event stream"},
+      {{Whole(200, "application/json", R"({"error":{"message":"no such model"}})")}, Failure::kError, "no such model"},
       {{"220 smtp ready\r\n", true}, Failure::kBroken, "no answer"},
       {{"HTTP/1.1 307 Moved\r\nLocation: http://elsewhere.example/v1/\r\nContent-Length: 0\r\n\r\n"},
        Failure::kRefused,
@@ -168,12 +171,15 @@ TEST(Execute, OddButRightStreamsAreRead) {
   const std::string head = "HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\n";
   const std::string events =
       ": a comment\r\nevent: x\r\ndata:{\"choices\":[{\"text\":\"\xc3\xa4\"}]}\r\n\r\n: ping\r\n\r\n"
-      "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"stop\"}]}\r\n\r\ndata: [DONE]\r\n\r\n";
+      "data: {\"choices\":[\r\ndata: {\"text\":\"b\",\r\ndata:\"finish_reason\":\"stop\"}]}\r\n\r\ndata: "
+      "[DONE]\r\n\r\n";
   std::string bytes = head + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char c : events) bytes += StrCat("1;ext=1\r\n", std::string(1, c), "\r\n");  // also within the umlaut
   bytes += "0\r\nX-Sum: 1\r\n\r\n";
   const std::string to_the_end = head + "Connection: close\r\n\r\n" + events;
-  for (const Reply& reply : {Reply{bytes}, Reply{to_the_end, true}}) {
+  const std::string old = "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events;
+  const std::string after = old + "data: {\"choices\":[{\"text\":\"late\"}]}\n\ndata: {broken\n\n";
+  for (const Reply& reply : {Reply{bytes}, Reply{to_the_end, true}, Reply{old, true}, Reply{after, true}}) {
     StubServer server([&](const std::string&, int) { return reply; });
     const RunResult run = Try(server.port(), Few(3, 1)).run;
     for (const Outcome& o : run.outcomes) {
@@ -296,6 +302,52 @@ TEST(Execute, AKeptConnectionThatTheServerClosedIsNotAFailure) {
   const RunResult run = Try(server.port(), Few(10, 1)).run;
   for (const Outcome& o : run.outcomes) EXPECT_TRUE(o.ok()) << o.error;
   EXPECT_EQ(server.requests(), 10) << "nothing was asked twice";
+}
+
+// The fifth request wants the run to end, while it and the fourth have half an answer.
+TEST(Execute, ARunThatIsInterruptedKeepsWhatHadEnded) {
+  const int stop = eventfd(0, EFD_CLOEXEC);
+  StubServer server([&](const std::string&, int number) {
+    const std::string whole = Stream(GoodEvents("a"));
+    if (number < 3) return Reply{whole};
+    if (number == 4) eventfd_write(stop, 1);
+    return Reply{whole.substr(0, whole.size() / 2)};
+  });
+  BenchOptions o = Few(100, 2);
+  const Server to{
+      .host = "127.0.0.1", .port = StrCat(server.port()), .path = PathOf(o), .timeout = std::chrono::hours(1)};
+  const auto prompts = *MakePrompts(o);
+  load::Run run{HttpAsker(to, *RequestBody::Make(o, "m")), prompts, std::vector<Duration>(100), 2, "t-"};
+  run.stop_fd = stop;
+  const RunResult result = Execute(run, SteadyClock());
+  EXPECT_TRUE(result.interrupted);
+  ASSERT_EQ(result.outcomes.size(), 3u);
+  for (const Outcome& one : result.outcomes) EXPECT_TRUE(one.ok()) << one.error;
+  EXPECT_EQ(result.unfinished, 2);
+  EXPECT_EQ(result.unsent, 95);
+  EXPECT_EQ(result.planned(), 100u);
+  const Verified verified = VerifyIdentical(run, result.outcomes, SteadyClock());  // the descriptor can still be read
+  EXPECT_EQ(verified.unasked, 3);
+  EXPECT_EQ(verified.compared + verified.different + verified.failed, 0);
+  close(stop);
+}
+
+TEST(Execute, ARunThatCouldBeInterruptedEndsByItself) {
+  const int stop = eventfd(0, EFD_CLOEXEC);
+  StubServer server([](const std::string&, int) { return Reply{Stream(GoodEvents("a"))}; });
+  BenchOptions o = Few(6, 2);
+  const Server to{
+      .host = "127.0.0.1", .port = StrCat(server.port()), .path = PathOf(o), .timeout = std::chrono::seconds(20)};
+  const auto prompts = *MakePrompts(o);
+  load::Run run{HttpAsker(to, *RequestBody::Make(o, "m")), prompts, std::vector<Duration>(6), 2, "t-"};
+  run.stop_fd = stop;
+  for (int again = 0; again < 2; ++again) {
+    const RunResult result = Execute(run, SteadyClock());
+    EXPECT_FALSE(result.interrupted);
+    EXPECT_EQ(result.outcomes.size(), 6u);
+  }
+  EXPECT_EQ(eventfd_write(stop, 1), 0) << "it is still open";
+  close(stop);
 }
 
 TEST(VerifyIdentical, CountsAnswersWithOtherBytes) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "common/str_cat.h"
 #include "load/report.h"
 
 namespace baton::load {
@@ -159,6 +160,29 @@ TEST(Report, HasTheLabelsThatPeopleKnow) {
   EXPECT_THAT(text, HasSubstr("1 times: HTTP 503: full"));
   EXPECT_THAT(text, HasSubstr("9 answers, 1 different"));
   EXPECT_THAT(text, Not(HasSubstr("This client was late")));
+}
+
+TEST(Report, SaysWhatAnInterruptedRunLeavesOutAndWhoseTokenizerWasNamed) {
+  BenchOptions o{
+      .tokenizer = "org/tokens", .ramp_up_strategy = "linear", .ramp_up_start_rps = 1, .ramp_up_end_rps = 11};
+  Measured measured{.model = "m", .run = Sample()};
+  measured.run.interrupted = true;
+  measured.run.unfinished = 2;
+  measured.run.unsent = 80;
+  measured.summary = Summarize(measured.run, {});
+  measured.verified = Verified{.compared = 4, .unasked = 3};
+  const std::string text = ReportText({o, {99}, measured});
+  EXPECT_THAT(text, HasSubstr(StrCat("Interrupted: of ", measured.run.outcomes.size() + 82,
+                                     " requests 2 had no end yet "
+                                     "and 80 were not sent; they are in no figure.")));
+  EXPECT_THAT(text, HasSubstr("0 without a second answer, 3 not asked again"));
+  const auto json = nlohmann::json::parse(ReportJson({o, {99}, measured}));
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["unfinished"], 2);
+  EXPECT_EQ(json["unsent"], 80);
+  EXPECT_EQ(json["model_id"], "m");
+  EXPECT_EQ(json["tokenizer_id"], "org/tokens");
+  EXPECT_EQ(json["rps_change_events"].size(), 1u) << "ten of ninety: the rate has not reached 2";
 }
 
 TEST(Report, AClientsQueueIsShownWhereItIsAskedFor) {

@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "sim/fake_model.h"
+#include "tests/common/gguf_builder.h"
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
+#include "worker/process/text_memory.h"
 
 namespace baton::worker {
 namespace {
@@ -63,6 +66,27 @@ TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
 
 TEST(KvBudget, AnUnknownAmountOfFreeMemoryIsNoCap) {
   EXPECT_EQ(KvBytes(StartConfig(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) / 16 * 2 * (16 * 8 + 8));
+}
+
+TEST(TextBytes, AreOfATokenizerThatIsThereInAFolderOrInAGgufFile) {
+  const std::string path = testing::TempDir() + "/text_bytes.gguf";
+  const auto of = [&path](const GgufBuilder& builder) {
+    const std::vector<uint8_t> bytes = builder.Build();
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    WorkerConfig c;
+    c.model = path;
+    return TextBytes(c, 1000);
+  };
+  GgufBuilder model;
+  model.AddString("general.architecture", "llama");
+  EXPECT_EQ(of(model), 0) << "it has no tokens";
+  model.AddString("tokenizer.ggml.model", "gpt2").AddStrings("tokenizer.ggml.tokens", {"a", "b"});
+  EXPECT_EQ(of(model), 1000 * kTextBytesPerId);
+  WorkerConfig folder = StartConfig();
+  EXPECT_EQ(TextBytes(folder, 10), 10 * kTextBytesPerId);
+  folder.tokenizer = testing::TempDir();
+  EXPECT_EQ(TextBytes(folder, 10), 0);
+  std::filesystem::remove(path);
 }
 
 TEST(StartUp, LoadsATinyModelPhaseByPhase) {
