@@ -135,8 +135,8 @@ class Calls {
 /// One call. gRPC's threads fill `outcome`; `done` is cancelled on the io thread when nothing more will come.
 class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
  public:
-  Call(const Target& target, TimePoint start, Outcome& outcome, asio::steady_timer& done, Calls& calls)
-      : target_(target), start_(start), outcome_(outcome), done_(done), calls_(calls) {}
+  Call(const Target& target, TimePoint start, Outcome& outcome, asio::steady_timer& done, std::shared_ptr<Calls> calls)
+      : target_(target), start_(start), outcome_(outcome), done_(done), calls_(std::move(calls)) {}
 
   void Start(v1::GenerateRequest request, const std::string& request_id, Duration limit) {
     request_ = std::move(request);
@@ -165,10 +165,10 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
     } else if (outcome_.arrivals.empty()) {
       load::Fail(outcome_, Failure::kMalformed, "an answer without a token");
     }
-    Calls& calls = calls_;
+    const std::shared_ptr<Calls> calls = calls_;
     const Calls::Context context = context_;
     asio::post(done_.get_executor(), [this] { done_.cancel(); });
-    calls.End(context);  // this may be gone by now
+    calls->End(context);  // this may be gone by now, and the asker with it
   }
 
  private:
@@ -188,8 +188,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateChunk> {
   const TimePoint start_;
   Outcome& outcome_;
   asio::steady_timer& done_;
-  Calls& calls_;
-  const Calls::Context context_ = calls_.Begin();
+  const std::shared_ptr<Calls> calls_;
+  const Calls::Context context_ = calls_->Begin();
   v1::GenerateRequest request_;
   v1::GenerateChunk chunk_;
 };
@@ -199,8 +199,10 @@ class GrpcAsker final : public load::Asker {
   GrpcAsker(std::shared_ptr<const Target> target, std::string model, const Clock& clock)
       : target_(std::move(target)), model_(std::move(model)), clock_(clock) {}
 
+  ~GrpcAsker() override { calls_->CancelAll(); }  // whose threads may still post to ours
+
   void Begin(TimePoint start, TimePoint until) override { start_ = start, until_ = until; }
-  void Abandon() override { calls_.CancelAll(); }
+  void Abandon() override { calls_->CancelAll(); }
   int64_t connections() const override { return 1; }  // many streams of one channel
 
   asio::awaitable<void> Ask(const load::Prompt& prompt, size_t index, std::string request_id,
@@ -228,7 +230,7 @@ class GrpcAsker final : public load::Asker {
   const std::string model_;
   const Clock& clock_;
   TimePoint start_{}, until_ = TimePoint::max();
-  Calls calls_;
+  const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 };
 
 class OpenGrpc final : public BenchGrpc {

@@ -64,9 +64,8 @@ int Replay(const TopOptions& o) {
   const absl::StatusOr<Recording> recording = ReadRecording(o.replay);
   if (!recording.ok()) return Fail(recording.status());
   const std::vector<RecordedEvent>& events = recording->events;
-  const std::string cut = recording->cut_line > 0 ? StrCat(o.replay, ":", recording->cut_line,
-                                                           ": the line is cut, what is before it is shown")
-                                                  : "";
+  const std::string cut =
+      recording->cut_line > 0 ? StrCat("line ", recording->cut_line, " of the recording is cut") : "";
   TopModel model;
   if (o.once || !TerminalScreen::There()) {
     for (const RecordedEvent& e : events) (void)model.Take(e.line);
@@ -84,7 +83,7 @@ int Replay(const TopOptions& o) {
     }
     (void)model.Take(e.line);
   }
-  const std::string ended = StrCat("the recording has ended", cut.empty() ? "" : StrCat(" (", cut, ")"), "; q leaves");
+  const std::string ended = StrCat("the recording has ended", cut.empty() ? "" : StrCat(", ", cut), "; q leaves");
   while (shown.Show(model, ended, std::chrono::milliseconds(o.interval_ms))) {
   }
   return kExitOk;

@@ -155,6 +155,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"data-parallel-backend", kOne, "", "mp", kReplicas},
     {"enable-expert-parallel", kNone, "", "", kExperts},
     {"attention-backend", kOne, "", "*", kKernels},
+    {"override-attention-dtype", kOne, "", "None", "attention is computed as --dtype says, like the rest"},
     {"cudagraph-capture-sizes", kMany, "", "*", kGraph},
     {"max-cudagraph-capture-size", kOne, "", "*", kGraph},
     {"prefix-caching-hash-algo", kOne, "", "*", "prefixes are hashed with a key (--hash-key-file)"},

@@ -32,6 +32,10 @@ Failure KindOf(const Error& error, Failure otherwise) {
   return HttpConnection::IsTimeout(error) ? Failure::kTimeout : otherwise;
 }
 
+std::string TextOrJson(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 /// One answer's body: an event stream, or the reason why there is none.
 class Body {
  public:
@@ -95,7 +99,7 @@ class Body {
     if (!moved_to_.empty()) return StrCat("it is at ", Printable(moved_to_, 200));
     const nlohmann::json body = ShallowJson(other_);
     if (body.is_object() && body.contains("error") && body["error"].is_object() && body["error"].contains("message"))
-      return Printable(body["error"]["message"].dump(), 300);
+      return Printable(TextOrJson(body["error"]["message"]), 300);
     return Printable(other_, 200);
   }
 

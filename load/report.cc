@@ -117,8 +117,10 @@ std::string Findings(const Report& r) {
   if (s.median) out += StagesRow("Median", *s.median) + StagesRow("P99   ", *s.p99);
   out += FaultRows(r.measured);
   if (r.measured.verified) out += VerifiedRows(*r.measured.verified);
-  if (s.tokens_are_chunks) {
-    out += StrCat("The server counts no tokens (no usage): an answer's tokens are its chunks, ",
+  if (s.uncounted > 0) {
+    out += StrCat(s.uncounted < s.completed ? StrCat("Of ", s.completed, " answers ", s.uncounted, " came without")
+                                            : std::string("The server counts no tokens, answers come without"),
+                  " usage: an answer's tokens are its chunks then, ",
                   s.input_tokens > 0 ? "a prompt's are those it was made of.\n" : "a prompt's are not known.\n");
   }
   if (s.gaps_in_bursts > kManyBursts)
@@ -204,7 +206,8 @@ void AddCounts(OrderedJson& out, const Summary& s) {
   out["total_output_tokens"] = s.output_tokens;
   out["total_cached_tokens"] = s.cached_tokens;
   out["output_chunks"] = s.chunks;
-  out["tokens_are_chunks"] = s.tokens_are_chunks;
+  out["tokens_are_chunks"] = s.uncounted > 0;
+  if (s.uncounted > 0) out["answers_without_usage"] = s.uncounted;
   out["request_throughput"] = PerSecond(s, s.completed);
   out["request_goodput"] = s.good ? OrderedJson(PerSecond(s, *s.good)) : OrderedJson();
   if (s.good) {

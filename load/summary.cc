@@ -128,7 +128,7 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
     s.cached_tokens += o.answer.cached_tokens;
     s.output_tokens += o.OutputTokens();
     s.chunks += static_cast<int64_t>(o.arrivals.size());
-    s.tokens_are_chunks |= !o.answer.counted;
+    s.uncounted += o.answer.counted ? 0 : 1;
     ttft.push_back(o.TtftMs());
     if (o.TpotMs()) tpot.push_back(*o.TpotMs());
     e2el.push_back(o.E2elMs());

@@ -44,8 +44,8 @@ struct Summary {
   double duration_s = 0;
   int64_t input_tokens = 0, output_tokens = 0, cached_tokens = 0;
   int64_t chunks = 0;
-  bool tokens_are_chunks = false;  ///< the server counted nothing: an answer's tokens are its chunks
-  std::optional<int64_t> good;     ///< with a goal
+  int64_t uncounted = 0;        ///< answers of which the server counted nothing: their tokens are their chunks
+  std::optional<int64_t> good;  ///< with a goal
   int most_at_a_time = 0;
   int64_t most_in_a_second = 0;  ///< that ran in some part of the busiest second
   int64_t connections = 0;

@@ -75,12 +75,13 @@ function drawCluster() {
   const first = state.workers.filter(w => w.role === "prefill").slice(0, MOST_DRAWN);
   const second = state.workers.filter(w => w.role !== "prefill").slice(0, MOST_DRAWN);
   const W = Math.max(340, Math.min(1300, node.clientWidth || 1000)), narrow = W < 700;
-  const boxWidth = narrow ? Math.min(150, W * .42) : Math.min(230, W * .21), boxHeight = 70, gap = 16;
+  const boxHeight = 70, gap = 16;
   const rows = Math.max(first.length, second.length, 1), head = narrow ? 76 : 8;
   const inner = Math.max(narrow ? 90 : 100, rows * (boxHeight + gap) - gap), H = inner + head + 12;
   const router = narrow ? {x: W / 2 - 85, y: 6, width: 170, height: 52} : {x: 4, y: H / 2 - 35, width: Math.min(190, W * .17), height: 70};
   const px = narrow ? 4 : router.x + router.width + W * .1;
-  const p = column(first, px, boxWidth, boxHeight, gap, inner), d = column(second, first.length || narrow ? W - boxWidth - 4 : px, boxWidth, boxHeight, gap, inner);
+  const boxWidth = !first.length ? W - px - 4 : narrow ? Math.min(150, W * .42) : Math.min(230, W * .21);  // alone they have all the room
+  const p = column(first, px, boxWidth, boxHeight, gap, inner), d = column(second, W - boxWidth - 4, boxWidth, boxHeight, gap, inner);
   const all = [...p.values(), ...d.values()];
   for (const one of all) one.y += head, one.mid += head;
   const drawing = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `A router, ${first.length} prefill and ${second.length} other workers`});

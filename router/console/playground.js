@@ -30,7 +30,9 @@ function showChunk(chunk, run) {
 }
 
 function showPace(run, over) {
-  const tokens = run.tokens || run.chunks, seconds = (run.last - run.first) / 1000;
+  // What comes at once was drawn before: then the server's own time counts.
+  const t = run.timings, drawn = t ? (t.transfer_ms || 0) + (t.queue_decode_ms || 0) + (t.first_decode_ms || 0) + (t.decode_ms || 0) : 0;
+  const tokens = run.tokens || run.chunks, seconds = Math.max(run.last - run.first, drawn) / 1000;
   if (!run.first) return $("pace").replaceChildren(over ? "" : "waits for the first token…");
   const pace = tokens > 1 && seconds > 0 ? `${count((tokens - 1) / seconds)} tokens/s` : "";
   $("pace").replaceChildren([`first token ${ms(run.first - run.began)}`, `${tokens} tokens`, pace].filter(Boolean).join(" · "));

@@ -19,6 +19,7 @@ const std::vector<std::string> kYounger = {
     "--logprobs-mode raw_logprobs",
     "--logprobs-mode processed_logits",
     "--disable-cascade-attn",
+    "--override-attention-dtype bfloat16",
     "--enable-prompt-embeds",
     "--pooler-config {}",
     "--io-processor-plugin x",

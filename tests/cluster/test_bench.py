@@ -164,7 +164,7 @@ class Bench(unittest.TestCase):
         ask = ["--base-url", f"http://127.0.0.1:{server.server_port}", *SMALL, "--num-prompts", 2]
         self.assertRegex(self.bench(*ask, "--ready-check-timeout-sec", 60), r"Successful requests: +2\b")
         StartingServer.refuses = 10**9
-        self.assertIn("not ready within --ready-check-timeout-sec 1: HTTP 503: \"No worker is ready yet\"",
+        self.assertIn("not ready within --ready-check-timeout-sec 1: HTTP 503: No worker is ready yet",
                       self.bench(*ask, "--ready-check-timeout-sec", 1, code=6))
         # Who also has to be asked for his model is waited for as long and no longer: with 200 ms between two tries at most 13 go into 2 s.
         StartingServer.hides, StartingServer.asked = 4, 0

@@ -59,6 +59,16 @@ def listening(cluster):
         connection.close()
 
 
+# Of the numbers on top, those whose label and what stands beside it share some place.
+COVERED = """[...document.querySelectorAll('.number')].filter(card => {
+  const aside = card.querySelector('.aside'), words = document.createRange();
+  if (!aside) return false;
+  words.selectNodeContents(card.querySelector('.label'));
+  const a = words.getBoundingClientRect(), b = aside.getBoundingClientRect();
+  return a.right > b.left && b.right > a.left && a.bottom > b.top && b.bottom > a.top;
+}).map(card => card.textContent)"""
+
+
 class Console(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -152,6 +162,8 @@ class Console(unittest.TestCase):
             b.wait("[...model.requests.values()].some(r => r.finished && r.prefill_worker) && document.querySelectorAll('#waterfall rect').length >= 5", "a waterfall")
             b.run("$('prompt').value = 'Hello'; $('max-tokens').value = 5; ask(); 0")
             b.wait("$('pace').textContent.includes('tokens') && !talk.stop && $('answer').textContent.length > 0", "the playground's answer and its pace")
+            b.run("showPace({began: 0, first: 100, last: 100.2, chunks: 2, tokens: 11, timings: {first_decode_ms: 20, decode_ms: 80}}, true); 0")
+            self.assertEqual(b.run("$('pace').textContent"), "first token 100 ms · 11 tokens · 100 tokens/s", "what comes at once was drawn before")
             b.press("?")
             self.assertTrue(b.run("$('keys').open"))
             self.assertEqual(b.problems, [])
@@ -159,7 +171,7 @@ class Console(unittest.TestCase):
     @unittest.skipUnless(CHROMIUM, "no Chromium is installed (apt-get install chromium)")
     def test_the_page_shows_a_recording_wide_and_narrow_light_and_dark(self):
         text = json.dumps(RECORDING.read_text())
-        for width, dark in ((1280, False), (390, True), (320, False)):
+        for width, dark in ((1280, False), (768, False), (390, True), (320, False)):
             with self.subTest(width=width), Browser(width=width, dark=dark) as b:
                 b.open(self.cluster.admin + "/console")
                 b.wait("typeof openRecording !== 'undefined' && model.state", "the page is there")
@@ -167,6 +179,7 @@ class Console(unittest.TestCase):
                 self.assertNotIn("cut", b.wait("$('played').textContent", "how far it is"))
                 b.wait("document.querySelectorAll('.request[role=option]').length >= 10 && document.querySelectorAll('#waterfall rect').length >= 5", "the recording's requests")
                 self.assertLessEqual(b.run("document.documentElement.scrollWidth"), width, "nothing is wider than the page")
+                self.assertEqual(b.run(COVERED), [], "a number's words cover each other")
                 self.assertEqual(b.run("document.documentElement.dataset.theme"), "dark" if dark else "light")
                 b.run(f"openRecording({text}.trimEnd().slice(0, -9)); player.running = false; seek(player.ended); 0")
                 b.wait(f"$('played').textContent.endsWith(': line {len(RECORDING.read_text().splitlines())} is cut')", "a recording that ends in the middle of a line")
@@ -192,7 +205,7 @@ class TopAlone(unittest.TestCase):
             shown = run(["top", "--replay", cut.name, "--once"])
             self.assertEqual((shown.returncode, shown.stderr), (0, ""))
             self.assertIn("decode-0", shown.stdout)
-            self.assertIn(f"{cut.name}:{len(RECORDING.read_text().splitlines())}: the line is cut", shown.stdout)
+            self.assertIn(f"line {len(RECORDING.read_text().splitlines())} of the recording is cut\n", shown.stdout)
         self.assertEqual(run(["top", "--replay", "/nowhere"]).returncode, 3)
 
     def test_the_apis_port_is_said_to_be_the_wrong_one(self):

@@ -189,7 +189,7 @@ TEST(Execute, OddButRightStreamsAreRead) {
                 "b");
       EXPECT_EQ(o.OutputTokens(), 2) << "no usage: the chunks";
     }
-    EXPECT_TRUE(Summarize(run, {}).tokens_are_chunks);
+    EXPECT_EQ(Summarize(run, {}).uncounted, 3);
     EXPECT_EQ(server.connections(), reply.close ? 3 : 1);
   }
 }
@@ -242,7 +242,7 @@ TEST(Execute, APromptOfAServerThatCountsNothingHasTheTokensItWasMadeOf) {
     o.random_input_len = 7;
     const Summary s = Summarize(Try(server.port(), o).run, {});
     EXPECT_EQ(s.input_tokens, counts ? 3 * 4 : 3 * 7);
-    EXPECT_EQ(s.tokens_are_chunks, !counts);
+    EXPECT_EQ(s.uncounted, counts ? 0 : 3);
   }
 }
 

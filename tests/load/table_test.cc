@@ -43,7 +43,8 @@ TEST(Table, ARunWithoutAnAnswerIsInNoMedianOfTimesAndARowOfSuchHasNone) {
   EXPECT_TRUE(rows[0].on_front);
   EXPECT_FALSE(rows[1].ttft_p50 || rows[1].tpot_p99 || rows[1].e2el_p50);
   EXPECT_FALSE(rows[1].on_front);
-  EXPECT_THAT(TableText(rows, {}), HasSubstr("     20       0.0      0.0         -         -        -        -  2 runs"));
+  EXPECT_THAT(TableText(rows, {}),
+              HasSubstr("     20       0.0      0.0         -         -        -        -  2 runs"));
   EXPECT_FALSE(TableOf({Dead({1, 0}, 0)})[0].on_front) << "it is alone, and has nothing";
 }
 
