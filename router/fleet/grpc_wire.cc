@@ -30,8 +30,8 @@
 namespace baton::router {
 namespace {
 
-constexpr size_t kMostIncarnation = 128;   // bytes; a worker's own are shorter
-constexpr int kMostAnswerBytes = 4 << 20;  // of one message on the channel; a worker's have some 64 KiB
+constexpr size_t kMostIncarnation = 128;  // bytes; a worker's own are shorter
+constexpr int kMostOfAMessage = 4 << 20;  // of one message on the channel; a worker's have some 64 KiB
 
 // The answer stream of one Prefill leg. Deletes itself when the call is over.
 class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
@@ -79,7 +79,7 @@ absl::Status Closed() { return absl::UnavailableError("the connection to the wor
 grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options, WireGuard& guard) {
   grpc::ChannelArguments args;
   guard.sockets().Join(args);
-  args.SetMaxReceiveMessageSize(kMostAnswerBytes);
+  args.SetMaxReceiveMessageSize(kMostOfAMessage);
   args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // nothing bounds what a message unpacks to
   args.SetMaxSendMessageSize(-1);                             // the worker says what is too large, of that call alone
