@@ -218,7 +218,8 @@ void GrpcWire::Inner::Ask(const v1::HandshakeRequest& request, Deadline deadline
   stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
                            [call, done = std::move(done), inner = shared_from_this()](grpc::Status status) {
                              inner->Took(call->reply);
-                             absl::Status answered = Explained(FromGrpc(status), inner->options.grpc_tls != nullptr);
+                             absl::Status answered =
+                                 inner->guard->Explain(Explained(FromGrpc(status), inner->options.grpc_tls != nullptr));
                              if (answered.ok()) answered = inner->NotePeer(call->context->peer());
                              done(answered, call->reply);
                              inner->calls->Done();

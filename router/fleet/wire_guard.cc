@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/str_cat.h"
 
 namespace baton::router {
 
@@ -26,10 +27,19 @@ void WireGuard::Stop() {
   });
 }
 
+absl::Status WireGuard::Explain(const absl::Status& status) {
+  if (status.ok()) return status;
+  const uint64_t bytes = flood_.exchange(0);
+  if (bytes == 0) return status;
+  return absl::ResourceExhaustedError(StrCat(bytes, " bytes came that are no answer: its connections were ended"));
+}
+
 void WireGuard::Look() {
   if (stopped_) return;
-  if (const uint64_t bytes = sockets_.EndFlood(clock_.Now()); bytes > 0)
+  if (const uint64_t bytes = sockets_.EndFlood(clock_.Now()); bytes > 0) {
+    flood_ = bytes;
     LogWarning("worker {}: {} bytes came that are no answer: its connections are ended", worker_, bytes);
+  }
   timer_->ArmAt(sockets_.NextLook(), [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->Look();
   });

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/grpc/channel_sockets.h"
 #include "router/event_loop.h"
 #include "router/fleet/grpc_calls.h"
@@ -20,6 +22,9 @@ class WireGuard : public std::enable_shared_from_this<WireGuard> {
   /// Idempotent.
   void Stop();
   net::ChannelSockets& sockets() { return sockets_; }
+  /// Why a call has failed: `status`, or what came without being asked for if connections were ended for it since the
+  /// last call of this. Any thread.
+  absl::Status Explain(const absl::Status& status);
 
  private:
   void Look();
@@ -30,6 +35,7 @@ class WireGuard : public std::enable_shared_from_this<WireGuard> {
   net::ChannelSockets sockets_;
   const SteadyClock clock_;
   std::atomic<bool> stopped_ = false;
+  std::atomic<uint64_t> flood_ = 0;        ///< bytes for which connections were ended
   std::unique_ptr<EventLoopTimer> timer_;  // of the loop
 };
 
