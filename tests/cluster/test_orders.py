@@ -47,6 +47,8 @@ class Operator:
         address = worker["address"]
         what = self.dice.choices(("drain", "resume", "flip", "kill"), (4, 4, 4, 1))[0]
         if what == "kill":
+            if not self.may_lose_one():
+                return
             pids = self.cluster.workers("prefill") + self.cluster.workers("decode")
             os.kill(self.dice.choice(pids), signal.SIGKILL)
         elif what == "flip":
@@ -55,6 +57,12 @@ class Operator:
             (self.drained.add if what == "drain" else self.drained.discard)(address)
             now = next(w for w in workers(self.cluster) if w["address"] == address)
             assert (now["detail"] == DRAINED) == (what == "drain") or now["state"] not in ("ready", "draining"), (what, now, self.said)
+
+    def may_lose_one(self):
+        """Whoever dies leaves one behind that decodes: a second death before the first is mended is more than is promised."""
+        now = workers(self.cluster)
+        decode = [w for w in now if w["role"] == "decode" and w["takes_requests"]]
+        return len(decode) >= 2 and all(w["state"] in ("ready", "draining") for w in now)
 
     def look(self):
         """Every change of a role comes to an end, and then whoever is drained was so by the last order."""
