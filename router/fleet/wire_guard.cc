@@ -28,9 +28,8 @@ void WireGuard::Stop() {
 }
 
 absl::Status WireGuard::Explain(const absl::Status& status) {
-  if (status.ok()) return status;
-  const uint64_t bytes = flood_.exchange(0);
-  if (bytes == 0) return status;
+  const uint64_t bytes = flood_.exchange(0);  // of a call that went well it was another one's
+  if (bytes == 0 || status.ok()) return status;
   return absl::ResourceExhaustedError(StrCat(bytes, " bytes came that are no answer: its connections were ended"));
 }
 
