@@ -1,6 +1,7 @@
 """A DNS server for tests, on a free port of loopback unless it is told another place: answers what it is told to, or nothing at all. What is
 longer than 512 bytes is cut where it goes by UDP, and whole by TCP."""
 import contextlib
+import errno
 import socket
 import struct
 import threading
@@ -16,19 +17,32 @@ def name_bytes(name):
     return b"".join(bytes([len(label)]) + label.encode() for label in labels) + b"\0"
 
 
+def port_of_both_kinds(host, port):
+    """Sockets for UDP and TCP bound to one port. What the system gives as free for one kind may be taken for the other: then the next."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        by_udp, by_tcp = socket.socket(family, socket.SOCK_DGRAM), socket.socket(family, socket.SOCK_STREAM)
+        try:
+            by_tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            by_udp.bind((host, port))
+            by_tcp.bind(by_udp.getsockname()[:2])
+            return by_udp, by_tcp
+        except OSError as e:
+            by_udp.close()
+            by_tcp.close()
+            if port or e.errno != errno.EADDRINUSE:
+                raise
+
+
 class DnsServer:
     """`records`: (name, type) -> list of data: an address, or (port, target) or (priority, weight, port, target) of SRV; of CNAME the
     name, whose own records come with it. A name that has no records at all does not exist. Use as a context manager."""
 
     def __init__(self, host="127.0.0.1", port=0):
         self.records, self.silent, self.asked, self.by_tcp, self.names = {}, False, 0, 0, set()
-        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.bind((host, port))
+        self.socket, self.listener = port_of_both_kinds(host, port)
         self.address = f"[{host}]:" if ":" in host else f"{host}:"
         self.address += str(self.socket.getsockname()[1])
-        self.listener = socket.socket(self.socket.family, socket.SOCK_STREAM)
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind(self.socket.getsockname()[:2])
         self.listener.listen()
         self.threads = [threading.Thread(target=self.serve), threading.Thread(target=self.serve_tcp)]
 

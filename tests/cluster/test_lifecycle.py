@@ -302,10 +302,8 @@ class Refusals(unittest.TestCase):
         self.assertEqual(missing.returncode, 3)
         self.assertIn("/no/such.gguf", missing.stdout)
         with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            s.listen()
+            s.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers, and nobody else can take it
             url = f"http://127.0.0.1:{s.getsockname()[1]}"
-            s.close()
             unreachable = run(["doctor", "--url", url])
             self.assertEqual(unreachable.returncode, 6)
             self.assertIn(url, unreachable.stdout)
