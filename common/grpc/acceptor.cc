@@ -36,7 +36,7 @@ constexpr size_t kMostKnown = 1024;
 constexpr int kMostMetadataBytes = 16 << 10;
 constexpr const char *kVainTries = "vain-tries-per-address", *kBetweenCalls = "bytes-between-calls";
 constexpr double kTryOfACall = 0.05;
-constexpr uint64_t kBytesOfATry = 8 << 10;
+constexpr uint64_t kBytesOfATry = 8 << 10, kMessagesOfAllTries = 2;
 constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
 /// Between two looks at how much has come where something has, and of how many connections in one; and between two
 /// looks at all.
@@ -346,17 +346,18 @@ void GrpcAcceptor::CountBytes() {
 /// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
 bool GrpcAcceptor::GoesOn(Connections::iterator one) {
   const uint64_t bytes = BytesOf(one);
-  const uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
+  const uint64_t counted = std::max(one->second.bytes, BytesOfATry());
   if (bytes <= counted) return false;
   one->second.bytes = bytes;
-  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
+  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(BytesOfATry()));
   return true;
 }
 
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
 bool GrpcAcceptor::Floods(Connections::iterator one) {
   const double seconds = Seconds(clock_.Now() - one->second.since);
-  if (static_cast<double>(BytesOf(one)) <= kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond) return false;
+  const double may = kBytesOfThisMachine + static_cast<double>(options_.message_bytes);
+  if (static_cast<double>(BytesOf(one)) <= may + seconds * kBytesOfThisMachineEachSecond) return false;
   return !std::exchange(one->second.ended, true);
 }
 
@@ -366,6 +367,11 @@ bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
   if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
   if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
   return !std::exchange(one->second.ended, true);
+}
+
+uint64_t GrpcAcceptor::BytesOfATry() const {
+  return std::max(kBytesOfATry,
+                  kMessagesOfAllTries * options_.message_bytes / static_cast<uint64_t>(options_.vain_tries));
 }
 
 /// That have come; 0: it has ended.

@@ -37,10 +37,15 @@ class GrpcAcceptor {
     ConnectionLimits limits;
     int32_t new_per_second = 0;  ///< connections of one address; 0: no limit. Clients on this machine as in `limits`.
     /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful; so are each 8 KiB more that
-    /// come on it, whatever they are, twenty calls on it, and twenty calls that are given up before their answers.
-    /// Whoever has none left gets no new connection, and one on which he goes on is ended. Clients on this machine are
-    /// not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more each second.
+    /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
+    /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
+    /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB and a message, and
+    /// 64 KiB more each second.
     int32_t vain_tries = 0;
+    /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
+    /// call's headers together with its message. All tries of an address together are two of them at least. 0: messages
+    /// are small.
+    uint64_t message_bytes = 0;
     /// That may come on a connection whose client may ask before it begins or ends a call; 0: no limit.
     uint64_t bytes_between_calls = 0;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
@@ -67,7 +72,7 @@ class GrpcAcceptor {
   void Useful(std::string_view peer);
   /// A call of `peer` begins. True: it is known that it may ask, or it has ended. Cheap, for every call.
   bool MayAsk(std::string_view peer);
-  /// One who may call begins one: his message may be as large as it likes.
+  /// One who may call begins one: what comes from now on is counted from one call to the next.
   void SetMayAsk(std::string_view peer);
   /// A call of `peer` is over. Where it may ask and its message had come it is his right to give it up.
   void OnCallEnd(std::string_view peer, CallWatcher::End end);
@@ -110,6 +115,7 @@ class GrpcAcceptor {
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
   uint64_t BytesOf(Connections::iterator one) const;
+  uint64_t BytesOfATry() const;
   bool End(Connections::iterator one);
   void Forget(Connections::iterator one);
 

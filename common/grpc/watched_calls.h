@@ -14,7 +14,8 @@ namespace baton::net {
 class CallWatcher {
  public:
   virtual ~CallWatcher() = default;
-  /// Its headers are here, and its message is not. `method`: "/package.Service/Method".
+  /// Its headers are here, and of a method that takes one message that is, too: gRPC tells of both at once. `method`:
+  /// "/package.Service/Method".
   virtual void OnBegin(const grpc::ServerContextBase& call, std::string_view peer, std::string_view method) = 0;
   struct End {
     bool given_up = false;  ///< by its client, before a message of the answer was sent

@@ -136,9 +136,9 @@ Watchers WatchedBy(net::CallWatcher& watcher) {
   return out;
 }
 
-/// Whose calls are in vain. A right key in the headers of a call lets its message come. Whoever gives up more calls
-/// than he may have under way, and 1 / 25 of them more each second, by his key and on all of his connections, loses
-/// those on which he goes on.
+/// Whose calls are in vain. A right key lets messages come, from the first one on (GrpcAcceptor::Options). Whoever
+/// gives up more calls than he may have under way, and 1 / 25 of them more each second, by his key and on all of his
+/// connections, loses those on which he goes on.
 class Doorkeeper final : public net::CallWatcher {
  public:
   Doorkeeper(const ApiKeys& keys, int32_t most_given_up) : keys_(keys), given_up_(most_given_up, clock_) {}
@@ -214,6 +214,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                .limits = options.limits,
                                                .new_per_second = options.new_per_second,
                                                .vain_tries = VainTriesOf(options.new_per_second),
+                                               .message_bytes = options.max_message_bytes,
                                                .bytes_between_calls = kMessagesBetweenCalls * options.max_message_bytes,
                                                .refused = std::move(options.connection_refused)},
                                               builder, credentials));

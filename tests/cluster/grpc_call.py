@@ -72,12 +72,13 @@ def answers(address, method, message, seconds=30):
     return code, said, messages
 
 
-def call(address, method, message, seconds=30, output="/dev/null", source=None, key=None):
-    """(code, message) of a call on a connection of its own. `output`: the file for its answer; `source`: the address that it dials from; `key`: its API key."""
+def call(address, method, message, seconds=30, output="/dev/null", source=None, key=None, rate=None):
+    """(code, message) of a call on a connection of its own. `output`: the file for its answer; `source`: the address that it dials from; `key`: its API key;
+    `rate`: bytes a second that it sends at most."""
     with tempfile.NamedTemporaryFile() as body:
         body.write(b"\0" + len(message).to_bytes(4, "big") + message)
         body.flush()
-        done = subprocess.run(["curl", "-sS", "--max-time", str(seconds), "--http2-prior-knowledge", *(["--interface", source] if source else []), "-H", "content-type: application/grpc", "-H", "te: trailers", *(["-H", f"authorization: Bearer {key}"] if key else []),
+        done = subprocess.run(["curl", "-sS", "--max-time", str(seconds), "--http2-prior-knowledge", *(["--interface", source] if source else []), *(["--limit-rate", str(rate)] if rate else []), "-H", "content-type: application/grpc", "-H", "te: trailers", *(["-H", f"authorization: Bearer {key}"] if key else []),
                                "--data-binary", f"@{body.name}", "-D", "-", "-o", output, f"http://{address}{method}"], capture_output=True, text=True, timeout=seconds + 30)
     headers = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     if "grpc-status" not in headers:

@@ -294,6 +294,22 @@ TEST_F(Port, TheMessageOfOneWhoMayAskIsAsLargeAsItLikes) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Dial("127.0.0.3").second) << i;
 }
 
+TEST_F(Port, AMessageOfTheLargestSizeComesBeforeItsClientIsKnown) {
+  constexpr size_t kSettingsOfAMessage = 20000, kMessage = kSettingsOfAMessage * 9;
+  Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 12, .message_bytes = kMessage});
+  const auto [slow, served] = Dial("127.0.0.3");
+  ASSERT_TRUE(served);
+  for (size_t i = 0; i < 10; ++i) {
+    slow->Send(Times(kSettingsOfAMessage / 10, kSettings));
+    EXPECT_TRUE(slow->Served()) << i;
+  }
+  acceptor_->Useful(slow->peer());
+  const Socket stranger(acceptor_->port(), "127.0.0.2");
+  stranger.Send(kPreface + Times(3 * kSettingsOfAMessage, kSettings));
+  EXPECT_TRUE(stranger.Ended());
+  EXPECT_EQ(Refused("vain-tries-per-address"), 1);
+}
+
 TEST_F(Port, StrangersLoseTheirPlacesToOthersAndWhoHasGreetedKeepsHis) {
   Start({.limits = {.most = 3}, .greeted_stay = true});
   const auto [first, first_served] = Dial("127.0.0.2");
