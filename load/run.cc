@@ -88,6 +88,7 @@ class Offering {
   }
 
   asio::awaitable<void> AwaitStop() {
+    if (ended_ == run_.prompts.size()) co_return;  // none of them had to wait for anything
     boost::system::error_code error;
     stop_.assign(run_.stop_fd);
     co_await stop_.async_wait(asio::posix::stream_descriptor::wait_read,

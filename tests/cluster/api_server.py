@@ -20,7 +20,7 @@ class ApiServer:
     def __init__(self, certificate=None, token=None, port=0, page=1, namespace="ns", service="svc", host="127.0.0.1"):
         self.path, self.selector = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", f"kubernetes.io/service-name={service}"
         self.lock, self.slices, self.version, self.oldest = threading.Lock(), {}, 100, 0
-        self.log, self.watchers, self.token, self.page, self.asked, self.lists = [], [], token, page, [], {}
+        self.log, self.watchers, self.watched, self.token, self.page, self.asked, self.lists = [], [], 0, token, page, [], {}
         api = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -62,13 +62,15 @@ class ApiServer:
 
     # ---- what changes
 
-    def put(self, name, endpoints, port, port_name="grpc"):
+    def put(self, name, endpoints, port, port_name="grpc", told=True):
+        """Not `told`: by no event."""
         with self.lock:
             self.version += 1
             fresh = name not in self.slices
             self.slices[name] = {"metadata": {"name": name, "resourceVersion": str(self.version)}, "addressType": "IPv4",
                                  "endpoints": endpoints, "ports": [{"name": port_name, "port": port, "protocol": "TCP"}]}
-            self.tell("ADDED" if fresh else "MODIFIED", self.slices[name])
+            if told:
+                self.tell("ADDED" if fresh else "MODIFIED", self.slices[name])
 
     def delete(self, name):
         with self.lock:
@@ -143,6 +145,7 @@ class ApiServer:
                 if event[0] > since:
                     news.put(event)
             self.watchers.append(news)
+            self.watched += 1  # since the start: who has left is among the watchers until he is told something
         handler.send_response(200)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Transfer-Encoding", "chunked")

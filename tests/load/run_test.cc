@@ -13,6 +13,7 @@
 #include "load/client.h"
 #include "load/load_points.h"
 #include "load/summary.h"
+#include "tests/held_port.h"
 #include "tests/load/stub_server.h"
 
 namespace baton::load {
@@ -284,11 +285,9 @@ TEST(RequestBody, AnswersToMadePromptsAndOfTracesAreAsLongAsTheyAskUnlessToldOth
 }
 
 TEST(Execute, AServerThatIsDeadIsAFailureOfEveryRequest) {
-  int port = 0;
-  {
-    port = StubServer([](const std::string&, int) { return Reply{}; }).port();
-  }
-  for (const Outcome& o : Try(port, Few(5, 2)).run.outcomes) EXPECT_EQ(o.failure, Failure::kConnect) << o.error;
+  const HeldPort nobodys;
+  for (const Outcome& o : Try(nobodys.number(), Few(5, 2)).run.outcomes)
+    EXPECT_EQ(o.failure, Failure::kConnect) << o.error;
 }
 
 TEST(Execute, AnAnswerThatNeverComesIsATimeout) {
@@ -347,6 +346,31 @@ TEST(Execute, ARunThatCouldBeInterruptedEndsByItself) {
     EXPECT_EQ(result.outcomes.size(), 6u);
   }
   EXPECT_EQ(eventfd_write(stop, 1), 0) << "it is still open";
+  close(stop);
+}
+
+/// Whatever it is asked has its end at once, as what its API cannot say.
+struct AskerOfNothing final : Asker {
+  void Begin(TimePoint, TimePoint) override {}
+  boost::asio::awaitable<void> Ask(const Prompt&, size_t, std::string, Outcome& outcome) override {
+    Fail(outcome, Failure::kMalformed, "it has no words for it");
+    co_return;
+  }
+  void Abandon() override {}
+  int64_t connections() const override { return 0; }
+};
+
+TEST(Execute, ARunThatCouldBeInterruptedEndsThoughNothingInItHadToWait) {
+  const int stop = eventfd(0, EFD_CLOEXEC);
+  for (const size_t requests : {0, 5}) {
+    const std::vector<Prompt> prompts(requests);
+    const MakeAsker none = [](const Clock&) { return std::make_unique<AskerOfNothing>(); };
+    load::Run run{none, prompts, std::vector<Duration>(requests), 2, "t-"};
+    run.stop_fd = stop;
+    const RunResult result = Execute(run, SteadyClock());
+    EXPECT_FALSE(result.interrupted);
+    EXPECT_EQ(result.outcomes.size(), requests);
+  }
   close(stop);
 }
 

@@ -7,8 +7,10 @@
 
 #include <chrono>
 
+#include "common/str_cat.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 #include "sim/stepped_engine.h"
+#include "tests/held_port.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
@@ -202,13 +204,8 @@ TEST(Sender, AnAddressThatIsNobodysIsAPeerLost) {
 
 TEST(Sender, APortWhereNobodyListensIsAPeerLostLater) {
   World w;
-  std::string address;
-  {
-    Decode gone(w.loop);
-    address = gone.address();
-    w.loop.Forget();
-  }
-  w.sender->Connect(kPeer, address);
+  const HeldPort nobodys;
+  w.sender->Connect(kPeer, LandingAddresses{ThisMachine(), {StrCat("tcp:127.0.0.1:", nobodys.number())}}.Pack());
   w.sender->Write(w.MakeWrite());
   w.Until([&] { return w.told.log.find("PeerLost") != std::string::npos; });
   EXPECT_EQ(w.told.log, "Written(UNAVAILABLE) PeerLost ") << "what was outstanding fails first";

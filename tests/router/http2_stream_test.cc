@@ -17,6 +17,7 @@
 #include "proto/worker.grpc.pb.h"
 #include "router/event_loop.h"
 #include "tests/common/tls_fixture.h"
+#include "tests/held_port.h"
 #include "tests/router/http2_frames.h"
 
 namespace baton::router {
@@ -294,8 +295,9 @@ TEST_F(Http2StreamTest, AMessageThatIsRefusedEndsTheStream) {
 }
 
 TEST_F(Http2StreamTest, ARefusedPortIsUnavailableAndARestartedServerIsReached) {
-  auto server = std::make_unique<EchoServer>();
-  const int port = server->port();
+  const HeldPort held;
+  const int port = held.number();
+  auto server = std::make_unique<EchoServer>(grpc::InsecureServerCredentials(), port);
   Client first(loop_, To(port));
   first.Send({"a"});
   first.Texts(1);

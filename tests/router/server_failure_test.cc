@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "router_fixture.h"
+#include "tests/held_port.h"
 
 namespace baton::router {
 namespace {
@@ -62,12 +63,12 @@ TEST_F(RouterTest, AWorkerLostBeforeTheFirstTokenIs502) {
 }
 
 TEST_F(RouterTest, ARestartedWorkerServesAgain) {
-  auto worker = std::make_unique<FakeWorker>();
+  const HeldPort port;
+  auto worker = std::make_unique<FakeWorker>(FakeWorkerOptions{.port = port.number()});
   Start({worker.get()});
   ASSERT_EQ(Complete(R"("max_tokens":4)").status, 200);
-  const int port = worker->port();
   worker.reset();
-  FakeWorker again({.port = port});
+  FakeWorker again({.port = port.number()});
   ASSERT_TRUE(again.Wait([&] { return again.watches() == 1 && server_->readiness().ready; }));
   EXPECT_EQ(Json::parse(Complete(R"("max_tokens":4)").body)["choices"][0]["text"], FakeWorker::TextOf(0, 8, 4));
 }

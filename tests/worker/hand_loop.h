@@ -23,8 +23,6 @@ class HandLoop final : public TransferLoop {
   void Post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
   void Watch(Transport* transport) override { transports_.push_back(transport); }
   void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
-  /// The transport that was watched last is gone.
-  void Forget() { transports_.pop_back(); }
   /// False: there was nothing to do.
   bool Turn() {
     std::vector<std::function<void()>> work = std::exchange(posted_, {});
