@@ -37,7 +37,6 @@ class LegAnswer final : public JobEvents {
       first.set_index(entry.index());
       first.set_nothing_allowed(entry.nothing_allowed());
       if (entry.token_ids_size() > 0) first.set_token_id(entry.token_ids(0));
-      first.set_rng_position(entry.position());
       if (entry.logprobs_size() > 0) *first.mutable_logprobs() = entry.logprobs(0);
       first.set_finish_reason(entry.finish_reason());
       if (entry.has_stop_token_id()) first.set_stop_token_id(entry.stop_token_id());

@@ -147,10 +147,10 @@ inline constexpr const char* kNothingAllowedEntry =
 
 /// The last PrefillReply of a leg whose only choice may not even begin.
 inline constexpr const char* kNothingAllowedLeg =
-    "1206180328013801"  // first token of choice 0: rng_position 3, finish: stop, nothing_allowed
-    "1a00"              // usage
-    "2200"              // timings
-    "3801";             // last
+    "120428013801"  // first token of choice 0: finish: stop, nothing_allowed
+    "1a00"          // usage
+    "2200"          // timings
+    "3801";         // last
 
 /// A RelayEntry that ends a choice with an error.
 inline constexpr const char* kErrorEntry =

@@ -5,6 +5,7 @@
 
 #include "common/foreign_text.h"
 #include "common/kv_digest.h"
+#include "common/log.h"
 #include "common/protocol_versions.h"
 #include "common/str_cat.h"
 #include "kvtransfer/layout_codec.h"
@@ -181,6 +182,8 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+  const std::string met = met_.LineOf(request->router_id(), request->router_version(), HostOf(context->peer()));
+  if (!met.empty()) LogInfo("{}", met);
   if (!DecodeVersions<ProtocolVersions>(request->protocol()).Shares(WorkerProtocol())) {
     *reply = state_.Introduce();
     reactor->Finish(grpc::Status::OK);

@@ -9,9 +9,11 @@
 #include <optional>
 #include <string>
 
+#include "common/clock.h"
 #include "common/prefix_hash.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/process/engine_shell.h"
+#include "worker/process/met_routers.h"
 #include "worker/process/router_sessions.h"
 #include "worker/process/start_up.h"
 #include "worker/worker_config.h"
@@ -95,6 +97,8 @@ class WorkerService final : public v1::Worker::CallbackService {
   RouterSessions& sessions_;
   std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role_;
   std::function<void(std::string_view peer, bool proven)> greeted_ = [](std::string_view, bool) {};
+  const SteadyClock clock_;
+  MetRouters met_{clock_};
 };
 
 }  // namespace baton::worker
