@@ -18,6 +18,7 @@ class Watched final : public grpc::experimental::Interceptor {
     // First of all; of a call that was given up gRPC knows the peer no more.
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       peer_ = call_->server_context()->peer();
+      since_ = clock_.Now();
       watcher_.OnBegin(*call_->server_context(), peer_, call_->method());
     }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE) &&
@@ -28,6 +29,7 @@ class Watched final : public grpc::experimental::Interceptor {
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE))
       watcher_.OnEnd(peer_, {.given_up = !answered_ && call_->server_context()->IsCancelled(),
                              .asked = asked_,
+                             .lasted = clock_.Now() - since_,
                              .call = call_->server_context()});
     batch->Proceed();
   }
@@ -35,7 +37,9 @@ class Watched final : public grpc::experimental::Interceptor {
  private:
   grpc::experimental::ServerRpcInfo* const call_;
   CallWatcher& watcher_;
+  const SteadyClock clock_;
   std::string peer_;
+  TimePoint since_{};
   std::atomic<bool> asked_ = false, answered_ = false;
 };
 

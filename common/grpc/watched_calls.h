@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/clock.h"
+
 namespace baton::net {
 
 /// Called on gRPC's threads. `peer`: as grpc::ServerContext names it.
@@ -20,6 +22,7 @@ class CallWatcher {
   struct End {
     bool given_up = false;  ///< by its client, before a message of the answer was sent
     bool asked = false;     ///< it had come so far that its message was here
+    Duration lasted{};      ///< since OnBegin
     const grpc::ServerContextBase* call = nullptr;
   };
   virtual void OnEnd(std::string_view peer, End end) = 0;

@@ -12,8 +12,8 @@
 
 #include "common/grpc/acceptor.h"
 #include "common/grpc/watched_calls.h"
+#include "common/net/given_up_calls.h"
 #include "common/net/socket_address.h"
-#include "common/net/vain_tries.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
@@ -33,8 +33,6 @@ std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
 /// `new_per_second` is meant for connections that ask something: of others half as many come at once.
 int32_t VainTriesOf(int32_t new_per_second) { return (new_per_second + 1) / 2; }
 
-/// Calls that a client may give up at once, however few run.
-constexpr int32_t kFewGivenUp = 1024;
 /// Messages' worth of bytes that may come between two calls: as many may be on their way at once.
 constexpr uint64_t kMessagesBetweenCalls = 4;
 
@@ -137,20 +135,21 @@ Watchers WatchedBy(net::CallWatcher& watcher) {
 }
 
 /// Whose calls are in vain. A right key lets messages come, from the first one on (GrpcAcceptor::Options). Whoever
-/// gives up more calls than he may have under way, and 1 / 25 of them more each second, by his key and on all of his
-/// connections, loses those on which he goes on.
+/// gives up more calls than he may (GivenUpCalls), by his key and on all of his connections, loses those on which he
+/// goes on.
 class Doorkeeper final : public net::CallWatcher {
  public:
-  Doorkeeper(const ApiKeys& keys, int32_t most_given_up) : keys_(keys), given_up_(most_given_up, clock_) {}
+  /// `most_on_one`: calls that may run on one connection.
+  Doorkeeper(const ApiKeys& keys, int32_t most_on_one) : keys_(keys), given_up_(most_on_one, clock_) {}
   /// Before the server starts.
   void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
   void OnBegin(const grpc::ServerContextBase& call, std::string_view peer, std::string_view method) override {
-    if (!MayGoOn(WhoOf(call, peer))) return acceptor_->EndOf(peer, kGivenUp);
+    if (!Begin(WhoOf(call, peer), peer)) return acceptor_->EndOf(peer, kGivenUp);
     if (acceptor_->MayAsk(peer) || !method.starts_with(kApi)) return;
     if (keys_.Allows(Metadata(call, "authorization"))) acceptor_->SetMayAsk(peer);
   }
   void OnEnd(std::string_view peer, End end) override {
-    if (end.given_up && !CountGivenUp(WhoOf(*end.call, peer))) acceptor_->EndOf(peer, kGivenUp);
+    if (!Over(WhoOf(*end.call, peer), peer, end)) acceptor_->EndOf(peer, kGivenUp);
     acceptor_->OnCallEnd(peer, end);
   }
 
@@ -162,29 +161,27 @@ class Doorkeeper final : public net::CallWatcher {
     if (account != nullptr) return StrCat("key ", reinterpret_cast<uintptr_t>(account));
     return net::PeerOf(peer).address().to_string();
   }
-  bool MayGoOn(const std::string& who) const {
+  bool Begin(const std::string& who, std::string_view peer) {
     std::lock_guard lock(mutex_);
-    return given_up_.May(who);
+    return given_up_.Begin(who, peer);
   }
-  /// False: it may give up no more.
-  bool CountGivenUp(const std::string& who) {
+  bool Over(const std::string& who, std::string_view peer, const End& end) {
     std::lock_guard lock(mutex_);
-    given_up_.Count(who);
-    return given_up_.May(who);
+    return given_up_.End(who, peer, end.given_up, end.lasted);
   }
   static constexpr std::string_view kApi = "/baton.v1.Generation/";
   const ApiKeys& keys_;
   net::GrpcAcceptor* acceptor_ = nullptr;
   const SteadyClock clock_;
   mutable std::mutex mutex_;  // guards what follows
-  net::TriesOf<std::string> given_up_;
+  net::GivenUpCalls given_up_;
 };
 
 }  // namespace
 
 struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const Options& options)
-      : api(pool, service, keys, ids, options.version), doorkeeper(keys, std::max(kFewGivenUp, options.max_streams)) {}
+      : api(pool, service, keys, ids, options.version), doorkeeper(keys, options.max_streams) {}
   GenerationApi api;
   Doorkeeper doorkeeper;
   grpc::CallbackGenericService others;          ///< knows no method; with it WatchedCalls sees calls of any

@@ -2,7 +2,9 @@
 as before."""
 import contextlib
 import json
+import os
 import pathlib
+import signal
 import socket
 import tempfile
 import threading
@@ -32,10 +34,24 @@ HEADERS = (b"\x83\x86" + literal(b":path", b"/baton.v1.Generation/Generate") + l
 REQUEST = grpc_call.field(2, "a b c d " * 8)
 
 
+def asked(stream, headers=HEADERS):
+    message = b"\0" + len(REQUEST).to_bytes(4, "big") + REQUEST
+    return frame(1, 4, stream, headers) + frame(0, 1, stream, message)
+
+
 def call(stream):
     """A call, given up at once."""
-    message = b"\0" + len(REQUEST).to_bytes(4, "big") + REQUEST
-    return frame(1, 4, stream, HEADERS) + frame(0, 1, stream, message) + frame(3, 0, stream, b"\0\0\0\x08")
+    return asked(stream) + frame(3, 0, stream, b"\0\0\0\x08")
+
+
+def frames(client):
+    """(kind, flags, stream) of each that comes, until the connection ends."""
+    data = b""
+    while more := client.recv(1 << 16):
+        data += more
+        while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+            yield data[3], data[4], int.from_bytes(data[5:9], "big")
+            data = data[9 + int.from_bytes(data[:3], "big"):]
 
 
 class Others:
@@ -82,21 +98,42 @@ class KeyHolder(unittest.TestCase):
                 c.wait_until(lambda: others.done > done + 5, "answers afterwards")
                 self.assertEqual(others.wrong, [])
 
+    def give_up(self, c, source):
+        host, port = c.grpc.rsplit(":", 1)
+        sent, ended = 0, 0
+        while sent < SENT and ended < 50:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0)) as s:
+                s.sendall(PREFACE)
+                for stream in range(1, 1 << 20, 128):
+                    data = b"".join(call(n) for n in range(stream, stream + 128, 2))
+                    s.sendall(data)
+                    sent += len(data)
+                    if sent >= SENT:
+                        return
+            ended += 1  # and comes again
+
     def test_calls_given_up_without_end_over_grpc(self):
-        def send(c, source):
+        self.flooded(self.give_up)
+
+    def test_whoever_waits_until_his_deadline_may_do_so_without_end(self):
+        """More calls than may be given up at once, a hundred at a time, while the worker is stopped."""
+        headers, batch = HEADERS + literal(b"grpc-timeout", b"150m"), 100
+        with Cluster(args=self.args) as c:
             host, port = c.grpc.rsplit(":", 1)
-            sent, ended = 0, 0
-            while sent < SENT and ended < 50:
-                with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0)) as s:
-                    s.sendall(PREFACE)
-                    for stream in range(1, 1 << 20, 128):
-                        data = b"".join(call(n) for n in range(stream, stream + 128, 2))
-                        s.sendall(data)
-                        sent += len(data)
-                        if sent >= SENT:
-                            return
-                ended += 1  # and comes again
-        self.flooded(send)
+            with socket.create_connection((host, int(port)), timeout=20) as s:
+                s.sendall(PREFACE)
+                os.kill(c.workers("both")[0], signal.SIGSTOP)
+                come = frames(s)
+                for first in range(1, 6000, 2 * batch):
+                    open_ = set(range(first, first + 2 * batch, 2))
+                    s.sendall(b"".join(asked(n, headers) for n in sorted(open_)))
+                    while open_:
+                        kind, flags, stream = next(come, (None, 0, 0))
+                        self.assertIsNotNone(kind, f"ended at call {first // 2}: {c.log.read_text()[-500:]}")
+                        if kind == 3 or kind == 1 and flags & 1:  # RST_STREAM, or trailers
+                            open_.discard(stream)
+            os.kill(c.workers("both")[0], signal.SIGCONT)
+            self.assertNotIn('reason="calls-given-up-per-key"', c.get("/metrics", headers={"Authorization": f"Bearer {RIGHT}"}).body)
 
     def test_requests_of_clients_that_leave_at_once_over_http(self):
         body = json.dumps({**BODY, "max_tokens": 100, "stream": True}).encode()

@@ -12,6 +12,7 @@
 
 #include "common/net/address.h"
 #include "common/net/advertise.h"
+#include "common/net/given_up_calls.h"
 #include "common/net/resolver.h"
 #include "common/net/socket_address.h"
 #include "common/net/strangers.h"
@@ -227,6 +228,45 @@ TEST(VainTries, OfNoLimitAreNotCounted) {
   const auto a = boost::asio::ip::make_address("10.0.0.1");
   for (int i = 0; i < 500; ++i) tries.Count(a);
   EXPECT_TRUE(tries.May(a));
+}
+
+TEST(GivenUpCalls, AClientThatWaitedMayLeaveAndOneThatDidNotHasSoMany) {
+  FakeClock clock;
+  GivenUpCalls calls(100, clock);
+  for (int i = 0; i < 5000; ++i) {
+    EXPECT_TRUE(calls.Begin("alice", "a"));
+    EXPECT_TRUE(calls.End("alice", "a", /*given_up=*/true, GivenUpCalls::kWaited)) << i;
+  }
+  for (int i = 1; i <= GivenUpCalls::kFew; ++i) {
+    EXPECT_TRUE(calls.Begin("alice", i % 2 == 0 ? "a" : "b"));
+    EXPECT_EQ(calls.End("alice", i % 2 == 0 ? "a" : "b", true, Duration::zero()), i < GivenUpCalls::kFew) << i;
+  }
+  EXPECT_FALSE(calls.Begin("alice", "c"));
+  EXPECT_TRUE(calls.Begin("bob", "d"));
+  clock.Advance(std::chrono::seconds(1));
+  EXPECT_TRUE(calls.Begin("alice", "e")) << "some came back";
+}
+
+TEST(GivenUpCalls, AreCountedBeforeTheirEndsAreHeardOf) {
+  FakeClock clock;
+  GivenUpCalls calls(100, clock);
+  for (const char* peer : {"a", "b"}) {
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(calls.Begin("alice", peer)) << "as many may run";
+  }
+  for (int i = 1; i <= GivenUpCalls::kFew; ++i)
+    EXPECT_EQ(calls.Begin("alice", i % 2 == 0 ? "a" : "b"), i < GivenUpCalls::kFew) << i;
+  for (int i = 1; i <= GivenUpCalls::kFew; ++i) calls.End("alice", i % 2 == 0 ? "a" : "b", true, Duration::zero());
+  clock.Advance(std::chrono::seconds(1));
+  EXPECT_TRUE(calls.Begin("alice", "c")) << "each counted once";
+}
+
+TEST(GivenUpCalls, ThatWereAnsweredAndWhoseEndsAreHeardOfLateAreNone) {
+  FakeClock clock;
+  GivenUpCalls calls(100, clock);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 300; ++i) EXPECT_TRUE(calls.Begin("alice", "a")) << round;
+    for (int i = 0; i < 300; ++i) EXPECT_TRUE(calls.End("alice", "a", false, Duration::zero()));
+  }
 }
 
 }  // namespace
