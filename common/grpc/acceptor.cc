@@ -36,7 +36,8 @@ constexpr size_t kMostKnown = 1024;
 constexpr int kMostMetadataBytes = 16 << 10;
 constexpr const char *kVainTries = "vain-tries-per-address", *kBetweenCalls = "bytes-between-calls";
 constexpr double kTryOfACall = 0.05;
-constexpr uint64_t kBytesOfATry = 8 << 10, kMessagesOfAllTries = 2;
+constexpr uint64_t kBytesOfATry = 8 << 10;
+constexpr size_t kMostLargeMessages = 2;
 constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
 /// Between two looks at how much has come where something has, and of how many connections in one; and between two
 /// looks at all.
@@ -346,19 +347,36 @@ void GrpcAcceptor::CountBytes() {
 /// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
 bool GrpcAcceptor::GoesOn(Connections::iterator one) {
   const uint64_t bytes = BytesOf(one);
-  const uint64_t counted = std::max(one->second.bytes, BytesOfATry());
+  uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
+  if (bytes > counted && MayBringALargeMessage(one)) counted = std::max(counted, options_.message_bytes);
   if (bytes <= counted) return false;
   one->second.bytes = bytes;
-  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(BytesOfATry()));
+  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
   return true;
 }
 
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
 bool GrpcAcceptor::Floods(Connections::iterator one) {
-  const double seconds = Seconds(clock_.Now() - one->second.since);
-  const double may = kBytesOfThisMachine + static_cast<double>(options_.message_bytes);
-  if (static_cast<double>(BytesOf(one)) <= may + seconds * kBytesOfThisMachineEachSecond) return false;
-  return !std::exchange(one->second.ended, true);
+  const auto bytes = static_cast<double>(BytesOf(one));
+  double may = kBytesOfThisMachine + Seconds(clock_.Now() - one->second.since) * kBytesOfThisMachineEachSecond;
+  if (bytes > may && MayBringALargeMessage(one)) may += static_cast<double>(options_.message_bytes);
+  return bytes > may && !std::exchange(one->second.ended, true);
+}
+
+/// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.
+bool GrpcAcceptor::MayBringALargeMessage(Connections::iterator one) {
+  std::erase_if(large_, [&](uint64_t number) {
+    const auto at = in_vain_.find(number);
+    if (at == in_vain_.end()) return true;
+    const auto other = taken_.find(at->second);
+    return other->second.ended || BytesOf(other) == 0;
+  });
+  if (std::ranges::count(large_, one->second.number) > 0) return true;
+  const boost::asio::ip::address from = CountedAs(one->first.address());
+  const auto of_it = [&](uint64_t number) { return CountedAs(in_vain_.at(number).address()) == from; };
+  if (std::ranges::any_of(large_, of_it) || large_.size() >= kMostLargeMessages) return false;
+  large_.push_back(one->second.number);
+  return true;
 }
 
 /// Whether more has come since its latest call than calls have. Once.
@@ -367,11 +385,6 @@ bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
   if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
   if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
   return !std::exchange(one->second.ended, true);
-}
-
-uint64_t GrpcAcceptor::BytesOfATry() const {
-  return std::max(kBytesOfATry,
-                  kMessagesOfAllTries * options_.message_bytes / static_cast<uint64_t>(options_.vain_tries));
 }
 
 /// That have come; 0: it has ended.

@@ -39,12 +39,13 @@ class GrpcAcceptor {
     /// Of one address (VainTries); 0: no limit. A connection is one, until it is useful; so are each 8 KiB more that
     /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
     /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
-    /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB and a message, and
-    /// 64 KiB more each second.
+    /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more
+    /// each second.
     int32_t vain_tries = 0;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
-    /// call's headers together with its message. All tries of an address together are two of them at least. 0: messages
-    /// are small.
+    /// call's headers together with its message. So many more bytes may come before they count, on one connection of an
+    /// address at a time, and on two in all: gRPC takes some forty times as much memory where they are many small
+    /// calls.
     uint64_t message_bytes = 0;
     /// That may come on a connection whose client may ask before it begins or ends a call; 0: no limit.
     uint64_t bytes_between_calls = 0;
@@ -115,7 +116,7 @@ class GrpcAcceptor {
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
   uint64_t BytesOf(Connections::iterator one) const;
-  uint64_t BytesOfATry() const;
+  bool MayBringALargeMessage(Connections::iterator one);
   bool End(Connections::iterator one);
   void Forget(Connections::iterator one);
 
@@ -138,6 +139,7 @@ class GrpcAcceptor {
   Connections taken_;
   std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
   std::map<uint64_t, Endpoint> in_vain_;                ///< the same: whose bytes count
+  std::vector<uint64_t> large_;                         ///< of `in_vain_`: which may bring a large message
   std::map<uint64_t, Endpoint> asking_;                 ///< the same: whose bytes count from one call to the next
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };
