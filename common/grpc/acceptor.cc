@@ -357,10 +357,9 @@ bool GrpcAcceptor::GoesOn(Connections::iterator one) {
 
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
 bool GrpcAcceptor::Floods(Connections::iterator one) {
-  const auto bytes = static_cast<double>(BytesOf(one));
-  double may = kBytesOfThisMachine + Seconds(clock_.Now() - one->second.since) * kBytesOfThisMachineEachSecond;
-  if (bytes > may && MayBringALargeMessage(one)) may += static_cast<double>(options_.message_bytes);
-  return bytes > may && !std::exchange(one->second.ended, true);
+  const double seconds = Seconds(clock_.Now() - one->second.since);
+  const double may = kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond;
+  return static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
 }
 
 /// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.

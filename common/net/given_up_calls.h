@@ -16,8 +16,8 @@ namespace baton::net {
 
 /// Of calls that are given up one has as many as may run on a connection, 1,024 at least, and 1 / 25 of them come back
 /// each second, over all connections. Who has waited for his answer (kWaited) may give it up: it held a place until
-/// then. What is under way on a connection beyond what may run there was given up, too: where thousands are given up at
-/// once their ends are heard of late, and are counted before.
+/// then. Not so what is under way on a connection beyond what may run there: where thousands are given up at once their
+/// ends are heard of late, so they are counted before, and how long they seem to have waited says nothing.
 class GivenUpCalls {
  public:
   static constexpr int32_t kFew = 1024;
@@ -35,10 +35,10 @@ class GivenUpCalls {
 
   /// One that began is over, that long afterwards. False: it was given up, and he may give up no more.
   bool End(const std::string& who, std::string_view peer, bool given_up, Duration lasted) {
-    const bool in_vain = given_up && lasted < kWaited;
     const auto here = under_way_.find(peer);
     if (here == under_way_.end()) return true;
     const bool counted = here->second > most_on_one_;  // as many end so as were counted when they began
+    const bool in_vain = given_up && (lasted < kWaited || counted);
     if (--here->second == 0) under_way_.erase(here);
     if (in_vain && !counted) tries_.Count(who);
     if (!in_vain && counted) tries_.TakeBack(who);

@@ -134,10 +134,9 @@ class GrpcFront(unittest.TestCase):
                             time.sleep(0.02)
                 # Nearly the largest; and it comes slowly enough to be seen while it does.
                 large = grpc_call.field(99, b"x" * 8_000_000)
-                for source in ("127.0.0.4", "127.0.0.1"):
-                    for i in range(3):
-                        code, said = grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", large, source=source, key="sk-right", rate=8_000_000)
-                        self.assertEqual(code, "OK", f"{source}, {i}: {said}")
+                for i in range(3):
+                    code, said = grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", large, source="127.0.0.4", key="sk-right", rate=8_000_000)
+                    self.assertEqual(code, "OK", f"{i}: {said}")
 
     def test_resets_and_useless_connections_of_one_address_are_counted_and_others_are_answered(self):
         with Cluster() as c:

@@ -255,7 +255,8 @@ TEST(GivenUpCalls, AreCountedBeforeTheirEndsAreHeardOf) {
   }
   for (int i = 1; i <= GivenUpCalls::kFew; ++i)
     EXPECT_EQ(calls.Begin("alice", i % 2 == 0 ? "a" : "b"), i < GivenUpCalls::kFew) << i;
-  for (int i = 1; i <= GivenUpCalls::kFew; ++i) calls.End("alice", i % 2 == 0 ? "a" : "b", true, Duration::zero());
+  for (int i = 1; i <= GivenUpCalls::kFew; ++i)
+    EXPECT_FALSE(calls.End("alice", i % 2 == 0 ? "a" : "b", true, GivenUpCalls::kWaited)) << "which says nothing here";
   clock.Advance(std::chrono::seconds(1));
   EXPECT_TRUE(calls.Begin("alice", "c")) << "each counted once";
 }
