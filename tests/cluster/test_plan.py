@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shlex
+import statistics
 import subprocess
 import tempfile
 import time
@@ -97,7 +98,7 @@ class Plan(unittest.TestCase):
         self.check(*common, "--dtype", "float32", "--kv-cache-dtype", "fp8", "--block-size", 64)
 
     def test_what_grammars_keep_of_a_tokenizer(self):
-        """Beside the same worker without one, and planned for both."""
+        """Beside the same worker without one, and planned for both; medians, as one start in many keeps some MiB more or less."""
         words, resident = 60000, {}
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -109,12 +110,14 @@ class Plan(unittest.TestCase):
             made_tokenizer.write(folder / "tokenizer.json", TINY / "tokenizer.json", words)
             for more in ([], ["--skip-tokenizer-init"]):
                 seen = []
-                log = taken(*common, *more, look=lambda pid: seen.append(anonymous_bytes(pid)))[3]
-                resident[len(more)] = seen[0]
+                for _ in range(3):
+                    log = taken(*common, *more, look=lambda pid: seen.append(anonymous_bytes(pid)))[3]
+                resident[len(more)] = seen
                 bytes_said = re.search(r"grammars keep of the tokenizer about (\d+)", log)
                 self.assertEqual(int(bytes_said[1]) if bytes_said else 0, planned(*common, *more)["text_bytes"])
             said = planned(*common)
-            self.assertAlmostEqual((resident[0] - resident[1]) / said["text_bytes"], 1, delta=0.25)
+            beside = statistics.median(resident[0]) - statistics.median(resident[1])
+            self.assertAlmostEqual(beside / said["text_bytes"], 1, delta=0.25, msg=str(resident))
             line = f"keeps about {said['text_bytes'] / 2**20:.2f} MiB of its tokenizer beside"
             self.assertIn(line, plan(*common).stdout)
             self.assertNotIn("of its tokenizer", plan(*common, "--skip-tokenizer-init").stdout)
