@@ -16,14 +16,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(--param=ggc-min-heapsize=524288)
 endif()
 
-# baton_seldom(target): a library or program that works once a command or a report, not once a token. With -Og GCC needs a quarter to a
-# third less for it than with -O2; what the servers run and what sends a bench's requests stays at -O2.
-function(baton_seldom target)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-Og>)
-  endif()
-endfunction()
-
 # ccache and a fast linker are used when present; neither is needed.
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)
