@@ -21,7 +21,6 @@
 namespace baton::router {
 namespace {
 
-constexpr Duration kLookEvery = std::chrono::milliseconds(250);
 constexpr size_t kMostFileBytes = 4 << 20;
 
 struct FileText {
@@ -96,10 +95,17 @@ absl::StatusOr<WorkersInFile> ParseWorkersFile(std::string_view text, const std:
 
 bool WholeFile::See(const std::string& text, bool renamed, TimePoint now) {
   if (seen_ != text) {
+    if (!seen_) stood_ = now;
+    grows_ = seen_ && text.starts_with(*seen_);
     seen_ = text;
     since_ = now;
+    moves_ = now - stood_ >= kMoving;
+    if (!moves_ || !renamed) return false;
+  } else if (moves_ && grows_ && now - since_ < kLook) {
     return false;
   }
+  moves_ = false;
+  stood_ = now;
   return text.empty() || text.ends_with('\n') || renamed || now - since_ >= kStill;
 }
 
@@ -116,7 +122,7 @@ void WorkersFile::Start(Tell tell) {
 void WorkersFile::Run() {
   do {
     Look();
-  } while (thread_.Pause(kLookEvery));
+  } while (thread_.Pause(whole_.pause()));
 }
 
 void WorkersFile::Look() {

@@ -1,6 +1,7 @@
 // --workers-file: a file with a worker a line, "HOST:PORT" or "HOST:PORT draining"; '#' begins a comment. It is read
 // again four times a second and taken when it is whole (WholeFile), so that a writer that replaces it (rename) and one
-// that writes it in place are both read whole. A file that is broken, empty or gone changes nothing.
+// that writes it in place are both read whole; one that is never the same twice is taken once a second. A file that is
+// broken, empty or gone changes nothing.
 #pragma once
 
 #include <optional>
@@ -28,19 +29,28 @@ absl::StatusOr<WorkersInFile> ParseWorkersFile(std::string_view text, const std:
 /// When what a file holds is all of it. A writer in place may pause anywhere, and half of an address is one as well: a
 /// file without a newline at its end is believed later than one that has it, unless it was whole when it came to its
 /// name (a rename). Sans-IO; not thread-safe.
+///
+/// One that was another at each look for kMoving is looked at sooner: it is whole once it was the same for kLookSoon,
+/// or at once where it was renamed. One that grows is not: its writer goes on.
 class WholeFile {
  public:
-  static constexpr Duration kStill = std::chrono::seconds(2);
+  static constexpr Duration kStill = std::chrono::seconds(2), kMoving = std::chrono::seconds(1),
+                            kLook = std::chrono::milliseconds(250), kLookSoon = std::chrono::milliseconds(20);
 
   /// What is there now. True: the same was there at the look before, and its end is an end. `renamed`: the last change
   /// was of its name, not of its bytes.
   bool See(const std::string& text, bool renamed, TimePoint now);
   /// There is nothing to be read.
   void Gone() { seen_.reset(); }
+  /// How long to wait for the next look.
+  Duration pause() const { return moves_ ? kLookSoon : kLook; }
 
  private:
   std::optional<std::string> seen_;  ///< by the last look
   TimePoint since_{};                ///< when it was first
+  TimePoint stood_{};                ///< when it was last the same twice, or there again
+  bool grows_ = false;               ///< what is seen begins with what was before
+  bool moves_ = false;               ///< it has been another at each look for kMoving
 };
 
 class WorkersFile final : public EndpointSource {

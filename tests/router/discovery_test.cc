@@ -99,6 +99,48 @@ TEST(WholeFile, OneThatWasRenamedIsWhole) {
   EXPECT_TRUE(file.See("10.0.0.1:70", true, now += kQuarter));
 }
 
+/// When a file that is another every 0.1 s is taken, of its first seconds; `grows`: by a line, else it is another's
+/// address. Its looks are when it asks for them.
+std::vector<TimePoint> TakenOf(bool renamed, bool grows, Duration seconds, Duration change) {
+  WholeFile file;
+  std::vector<TimePoint> taken;
+  for (TimePoint now{}; now.time_since_epoch() < seconds; now += file.pause()) {
+    const auto version = now.time_since_epoch() / change;
+    std::string text = StrCat("10.0.0.1:", 7000 + version, "\n");
+    if (grows) {
+      text.clear();
+      for (int i = 0; i <= version; ++i) absl::StrAppend(&text, "10.0.0.1:", 7000 + i, "\n");
+    }
+    if (file.See(text, renamed, now)) taken.push_back(now);
+  }
+  return taken;
+}
+
+TEST(WholeFile, OneThatNeverStandsStillIsTakenOnceASecond) {
+  constexpr auto kSeconds = std::chrono::seconds(30);
+  for (const bool renamed : {false, true}) {
+    // So that no two looks a quarter of a second apart are of the same text.
+    const auto taken = TakenOf(renamed, false, kSeconds, std::chrono::milliseconds(97));
+    ASSERT_GE(taken.size(), 15u) << renamed;
+    ASSERT_LE(taken.size(), 30u) << renamed;
+    TimePoint last{};
+    for (const TimePoint at : taken) {
+      EXPECT_LE(at - last, std::chrono::milliseconds(1500)) << renamed;
+      last = at;
+    }
+  }
+}
+
+TEST(WholeFile, OneThatChangesFasterThanAnybodyLooksIsTakenWhereItWasRenamed) {
+  constexpr auto kSeconds = std::chrono::seconds(10);
+  EXPECT_GE(TakenOf(true, false, kSeconds, std::chrono::milliseconds(3)).size(), 5u);
+  EXPECT_THAT(TakenOf(false, false, kSeconds, std::chrono::milliseconds(3)), IsEmpty());
+}
+
+TEST(WholeFile, ALineAfterTheOtherIsNoOtherFile) {
+  EXPECT_THAT(TakenOf(false, true, std::chrono::seconds(10), std::chrono::milliseconds(97)), IsEmpty());
+}
+
 // ---- the union
 
 TEST(Discovery, AnAddressTakesRequestsWhereOneSourceSaysSo) {
