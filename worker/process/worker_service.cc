@@ -145,7 +145,6 @@ v1::HandshakeReply WorkerState::Describe() const {
   for (int32_t id : model.eos_token_ids) reply.add_eos_token_ids(id);
   reply.set_kv_blocks(loaded.blocks.num_blocks.empty() ? 0 : loaded.blocks.num_blocks[0]);
   reply.set_max_num_seqs(config_.max_num_seqs);
-  reply.set_max_queued_tokens(config_.max_waiting_tokens);
   reply.set_tensor_parallel_size(static_cast<uint32_t>(loaded.place.tensor_size));
   reply.set_pipeline_parallel_size(static_cast<uint32_t>(loaded.place.stages));
   if (loaded.grammars) reply.set_tokenizer_digest(loaded.grammars->digest());
