@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 #include "bench/lib/flags.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "text/grammar_form.h"
 #include "text/tokenizer.h"

@@ -1,12 +1,12 @@
 // What a router answers to an order or a question of the command line.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "cli/foreign_json.h"
 #include "cli/http_client.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 

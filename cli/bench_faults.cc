@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/foreign_json.h"
 #include "cli/listener_process.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"

@@ -14,13 +14,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "cli/bench_grpc.h"
+#include "common/json.h"
 #include "common/net/address.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

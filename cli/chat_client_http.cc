@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
@@ -8,6 +7,7 @@
 #include "cli/http_client.h"
 #include "common/clock.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "common/str_cat.h"

@@ -7,7 +7,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -20,6 +19,7 @@
 #include "cli/request_timeout.h"
 #include "common/foreign_text.h"
 #include "common/host_memory.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "common/tls/kernel_tls.h"

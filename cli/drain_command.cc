@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "cli/http_client.h"
 #include "cli/request_timeout.h"
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 

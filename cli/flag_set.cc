@@ -7,12 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "cli/vllm_flags.h"
+#include "common/json.h"
 #include "common/nearest_name.h"
 #include "common/open_to_read.h"
 #include "common/status.h"

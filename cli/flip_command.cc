@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -12,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/request_timeout.h"
 #include "common/clock.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "proto/order_limits.h"
 

@@ -1,11 +1,11 @@
 // Fields of JSON that a server wrote: it may be any server, so a field that is missing or of another kind is nothing.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 
 namespace baton::cli {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
@@ -13,6 +12,7 @@
 #include "cli/planned_machine.h"
 #include "cli/sim_options.h"
 #include "cli/simulation.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "common/str_cat.h"

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "cli/foreign_json.h"
 #include "cli/top_model.h"
+#include "common/json.h"
 #include "common/open_to_read.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

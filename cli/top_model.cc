@@ -1,9 +1,9 @@
 #include "cli/top_model.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 

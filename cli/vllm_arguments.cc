@@ -1,7 +1,6 @@
 // What the table of vLLM's flags makes of command lines, files and variables.
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -9,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "cli/vllm_flags.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 

@@ -33,7 +33,7 @@ function(baton_test name)
   # what tests run hard is in libraries. A test whose own sources compute much (oracles, simulated worlds) says so with
   # COMPUTES, a folder of them with set(BATON_TESTS_COMPUTE ON).
   if(arg_COMPUTES OR BATON_TESTS_COMPUTE)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g0>)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g0> ${BATON_SANITIZED_COMPUTING})
     baton_precompiled(${name} computing_test)
   else()
     target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g0>)

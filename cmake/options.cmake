@@ -14,6 +14,7 @@ set(BATON_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, 'address,un
 if(BATON_SANITIZE)
   add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${BATON_SANITIZE})
+  set(BATON_SANITIZED_COMPUTING -O1)  # what computes much, where all else is not optimized
 endif()
 
 if(NOT BATON_KV_DIGESTS)

@@ -1,9 +1,9 @@
 # Precompiled headers: what nearly every source includes is parsed once per kind of target instead of once per source.
-# With GCC, and under ThreadSanitizer (clang), whose build takes a third less that way. The debug preset and the fuzz targets go
-# without, and without batches, so a source that forgets an include is found there.
+# With GCC, and under a sanitizer (clang). The fuzz targets go without; the debug preset too, and without batches, so a source
+# that forgets an include is found there.
 # More in them (simdjson, Asio, Protobuf, our own largest headers) helps no source: the compiler's collector walks all of it.
 set(precompiled_default OFF)
-if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT BATON_SANITIZE) OR BATON_SANITIZE STREQUAL "thread")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR BATON_SANITIZE)
   set(precompiled_default ON)
 endif()
 option(BATON_PRECOMPILED_HEADERS "Parse common headers once" ${precompiled_default})
@@ -25,6 +25,9 @@ if(BATON_PRECOMPILED_HEADERS)
       add_library(${target} OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:RelWithDebInfo>:${CMAKE_MATCH_2}> $<$<CONFIG:RelWithDebInfo>:-g0>)
+      if(kind_and_level STREQUAL computing_test:-O1)
+        target_compile_options(${target} PRIVATE ${BATON_SANITIZED_COMPUTING})
+      endif()
       target_link_libraries(${target} PRIVATE GTest::gmock)
       target_precompile_headers(${target} PRIVATE ${common_headers} <gmock/gmock.h> <gtest/gtest.h>)
     endforeach()

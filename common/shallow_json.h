@@ -2,8 +2,9 @@
 // themselves once a level: a text of brackets alone would end the program. Threads: any.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include "common/json.h"
 
 namespace baton {
 

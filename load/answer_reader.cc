@@ -1,8 +1,8 @@
 #include "load/answer_reader.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 

@@ -1,13 +1,13 @@
 #include "load/bench_checks.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/status.h"
 #include "load/dataset_line.h"

@@ -9,12 +9,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "common/foreign_text.h"
 #include "common/http/http_connection.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "load/answer_reader.h"

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "load/bench_options.h"

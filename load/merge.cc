@@ -5,11 +5,11 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/open_to_read.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

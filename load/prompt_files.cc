@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "common/json.h"
 #include "common/open_to_read.h"
 #include "common/status.h"
 #include "common/str_cat.h"

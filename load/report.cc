@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "common/whole_file.h"

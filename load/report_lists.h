@@ -1,11 +1,11 @@
 // Lists with one entry per offered request, in their order, as results have them; a failed one has its error.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "common/json.h"
 #include "load/outcome.h"
 #include "load/summary.h"
 

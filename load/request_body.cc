@@ -1,9 +1,8 @@
 #include "load/request_body.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::load {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 

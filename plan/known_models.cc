@@ -1,12 +1,12 @@
 #include "plan/known_models.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
+#include "common/json.h"
 #include "common/nearest_name.h"
 #include "common/str_cat.h"
 #include "engine/model/config/config_reader.h"

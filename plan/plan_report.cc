@@ -1,10 +1,10 @@
 #include "plan/plan_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "common/host_memory.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "kernels/device_rooms.h"
 #include "worker/process/text_memory.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz.sh [--build | SECONDS]: builds the fuzz targets with clang and runs each for a bounded time. Without an argument: 20 s
 # from one seed, so that the gate says the same of the same tree; with SECONDS: that long, from a seed of its own. Findings
-# stay in build/fuzz/tests/fuzz. Each source is compiled by itself (cmake/fast_build.cmake), which finds a forgotten include.
+# stay in build/fuzz/tests/fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/bootstrap.sh --clang

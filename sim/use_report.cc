@@ -1,8 +1,7 @@
 #include "sim/use_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_format.h"
+#include "common/json.h"
 
 namespace baton::sim {
 namespace {

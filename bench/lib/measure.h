@@ -5,9 +5,10 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "common/json.h"
 
 namespace baton::bench {
 

@@ -1,7 +1,7 @@
 // What the rule costs that chooses a pair of workers for a prompt, by the number of workers.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "common/json.h"
 
 namespace baton::bench {
 

@@ -1,7 +1,7 @@
 // The router's prefix index at 1 M blocks, and the hash its keys come from.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "common/json.h"
 
 namespace baton::bench {
 

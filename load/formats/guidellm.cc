@@ -2,12 +2,12 @@
 // answer's counts as often as it has gaps; its time per output token is the last one's time by all.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "common/json.h"
 #include "common/net/address.h"
 #include "common/str_cat.h"
 #include "load/formats/distribution.h"

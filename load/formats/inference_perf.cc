@@ -4,12 +4,12 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "load/formats/formats.h"
 

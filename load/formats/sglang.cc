@@ -1,6 +1,6 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "load/bench_checks.h"
 #include "load/formats/formats.h"

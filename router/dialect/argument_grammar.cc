@@ -1,9 +1,9 @@
 #include "router/dialect/argument_grammar.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::router {

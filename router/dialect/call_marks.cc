@@ -1,7 +1,6 @@
 #include "router/dialect/call_marks.h"
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::router {

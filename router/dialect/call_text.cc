@@ -1,8 +1,8 @@
 #include "router/dialect/call_text.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/json.h"
 #include "router/dialect/exact_json.h"
 #include "router/dialect/loose_value.h"
 

@@ -2,10 +2,11 @@
 // text has. Pure.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "common/json.h"
 
 namespace baton::router {
 

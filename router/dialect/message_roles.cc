@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::router {

@@ -1,9 +1,9 @@
 #include "router/dialect/thoughts.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_replace.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "text/grammar_form.h"

@@ -1,12 +1,12 @@
 #include "router/discovery/slice_book.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/net/address.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

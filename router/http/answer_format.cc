@@ -1,9 +1,9 @@
 #include "router/http/answer_format.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"
 

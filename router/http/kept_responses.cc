@@ -2,7 +2,6 @@
 // and a later request goes on from it.
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "router/dialect/exact_json.h"
 #include "router/http/openai_call.h"

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 #include <type_traits>
@@ -13,6 +12,7 @@
 
 #include "common/foreign_text.h"
 #include "common/gguf.h"
+#include "common/json.h"
 #include "common/nearest_name.h"
 #include "common/open_to_read.h"
 #include "common/shallow_json.h"

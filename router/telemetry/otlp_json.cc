@@ -1,10 +1,10 @@
 #include "router/telemetry/otlp_json.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"

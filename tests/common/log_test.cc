@@ -6,8 +6,8 @@
 
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/log_fields.h"
 #include "common/lost_log_lines.h"
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/json.h"
 #include "engine/model/config/config_reader.h"
 #include "engine/model/kv_groups.h"
 #include "engine/model/weight_source.h"

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "tests/load/measured_fixture.h"
 

@@ -2,8 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "load/report.h"
 #include "tests/load/measured_fixture.h"
 

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "load/client.h"
 #include "load/load_points.h"

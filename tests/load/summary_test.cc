@@ -2,9 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_split.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "load/report.h"
 

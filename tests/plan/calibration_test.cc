@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "plan/observed_load.h"
 #include "plan/sensitivity.h"

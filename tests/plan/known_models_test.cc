@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "engine/model/config/config_reader.h"
 #include "engine/model/kv_groups.h"
 

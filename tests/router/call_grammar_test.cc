@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "more_tokens.h"
 #include "router/dialect/call_reader.h"

@@ -2,8 +2,7 @@
 // model, or the client is told.
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "parsed_request.h"
 #include "router/dialect/message_roles.h"
 #include "router/request/request_input.h"

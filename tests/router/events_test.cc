@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "router/events/event_stream.h"
 #include "router/http/console_page.h"

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "parsed_request.h"
 #include "proto/types.pb.h"

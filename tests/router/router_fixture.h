@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "fake_worker.h"
 #include "http_client.h"

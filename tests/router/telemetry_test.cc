@@ -1,8 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "common/json.h"
 #include "router/telemetry/otlp_json.h"
 #include "router/telemetry/request_trace.h"
 #include "router/telemetry/span_batch.h"

@@ -1,9 +1,9 @@
 #include "engine/model/config/config_reader.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "engine/model/config/families/family.h"
 

@@ -1,11 +1,11 @@
 // GGUF metadata as the fields of an HF config.json, so that one parser per family serves both.
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/foreign_text.h"
 #include "common/half.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "engine/model/config/config_reader.h"
 #include "engine/model/config/families/family.h"

@@ -1,10 +1,10 @@
 #include "engine/model/config/json_fields.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/mapped_file.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

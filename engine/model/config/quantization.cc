@@ -1,9 +1,9 @@
 #include "engine/model/config/quantization.h"
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "engine/model/config/json_fields.h"
 

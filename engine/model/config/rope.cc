@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::engine {

@@ -1,11 +1,11 @@
 // Weights of an HF directory: one safetensors file, or shards named by an index.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_map.h"
 #include "common/check.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "engine/model/config/json_fields.h"
 #include "engine/model/files/kv_scales.h"

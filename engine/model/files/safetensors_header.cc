@@ -1,9 +1,9 @@
 // The JSON header of a safetensors file, read by events: no tree is built, so depth and size cost nothing.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/status.h"
 #include "engine/model/files/safetensors.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "engine/model/config/config_reader.h"
 #include "engine/model/weight_rules.h"

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "common/half.h"
+#include "common/json.h"
 #include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_source.h"
 

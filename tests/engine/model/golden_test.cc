@@ -5,8 +5,8 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "engine/model/decoder.h"
 #include "engine/model/model_memory.h"
 #include "kernels/cuda/host/cuda_ops.h"

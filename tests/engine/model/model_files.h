@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "common/half.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 #include "engine/model/config/config_reader.h"
 #include "engine/model/weight_source.h"

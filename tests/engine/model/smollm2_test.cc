@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "tests/engine/model/paged_model.h"
 
 namespace baton::engine {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/json.h"
 #include "engine/sampling/sampling_params.h"
 #include "kernels/ops.h"
 

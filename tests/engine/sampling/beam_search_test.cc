@@ -7,8 +7,8 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "common/json.h"
 #include "tests/engine/sampling/beam_goldens.h"
 
 namespace baton::engine {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "common/foreign_text.h"
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::engine {
