@@ -26,6 +26,7 @@
 #include "router/http/http_server.h"
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
+#include "router/metrics/closed_clients.h"
 #include "router/request/canary_request.h"
 #include "router/request/grammar_check.h"
 #include "router/request/request_service.h"
@@ -160,6 +161,7 @@ class RouterServer::Parts {
   Admission admission;
   RetryBudget budget;
   RouterMetrics metrics;
+  ClosedClients closed{metrics, clock};
   EventStream events;
   tls::Refusals refusals{clock};
   // What this process proves, and whom it believes: of workers, of clients. Null: no TLS there.
@@ -216,7 +218,9 @@ absl::Status RouterServer::Parts::ReadTlsFiles() {
 HttpServer::Options RouterServer::Parts::HttpOptionsOf(int32_t port, const char* flag, const char* name,
                                                        const tls::LiveContext* shown) {
   HttpServer::Options o = HttpOptions(config, port, flag, version);
-  o.closed = [this, name](const char* why) { metrics.ConnectionClosed(name, why); };
+  o.closed = [this, name](const char* why, const std::string& address) {
+    closed.Note(name, "connection", address, why);
+  };
   if (!config.http_tls()) return o;
   o.tls = HttpTls{[shown] { return shown->now(); },
                   [this, name](tls::Refusal why, const std::string& address, const std::string& message) {
@@ -287,7 +291,8 @@ absl::Status RouterServer::Parts::Start() {
         ConnectionLimitsOf(config),
         config.max_new_grpc_connections,
         {std::chrono::milliseconds(config.read_timeout_ms), std::chrono::milliseconds(config.keep_alive_ms)},
-        [this](const char* why) { metrics.ConnectionClosed("grpc", why); }};
+        [this](const char* why) { metrics.ConnectionClosed("grpc", why); },
+        [this](const std::string& address) { closed.Note("grpc", "call", address, "slow-reader"); }};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });

@@ -21,7 +21,6 @@
 #include "common/grpc/error_lines.h"
 #include "common/log.h"
 #include "common/net/held_socket.h"
-#include "common/net/received_bytes.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -33,15 +32,10 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 constexpr Duration kSweepPause = std::chrono::milliseconds(20);
 constexpr int kNoDescriptorPauseMs = 10;
 constexpr size_t kMostKnown = 1024;
+/// At a time, of what came on a connection that we end.
+constexpr size_t kMostThrownAway = 1 << 30;
 constexpr int kMostMetadataBytes = 16 << 10;
-constexpr const char *kVainTries = "vain-tries-per-address", *kBetweenCalls = "bytes-between-calls";
 constexpr double kTryOfACall = 0.05;
-constexpr uint64_t kBytesOfATry = 8 << 10;
-constexpr size_t kMostLargeMessages = 2;
-constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
-/// Between two looks at how much has come where something has, and of how many connections in one; and between two
-/// looks at all.
-constexpr int kLookPauseMs = 20, kMostLooks = 256, kLookAtAllMs = 500;
 
 /// IPv4 over a socket of both is IPv4, as gRPC names it.
 Endpoint Plain(const Endpoint& peer) {
@@ -138,6 +132,7 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
       const Endpoint end = Plain(peer);
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
       taken_[end] = {fd, SocketInode(fd), clock_.Now(), ++number_};
+      taken_[end].silent_since = clock_.Now();
       if (options_.vain_tries > 0) {
         if (Limited(from)) vain_.Count(from);
         in_vain_[number_] = end;
@@ -218,11 +213,13 @@ bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
   return false;
 }
 
-/// False: it has ended already.
+/// What has come and was not read goes, too: gRPC would go on with it. False: it has ended already.
 bool GrpcAcceptor::End(Connections::iterator one) {
   const HeldSocket held(one->second.fd, one->second.inode);
-  if (held.open()) shutdown(held.fd(), SHUT_RDWR);
-  return held.open();
+  if (!held.open()) return false;
+  shutdown(held.fd(), SHUT_RDWR);
+  while (recv(held.fd(), nullptr, kMostThrownAway, MSG_DONTWAIT | MSG_TRUNC) > 0) continue;
+  return true;
 }
 
 void GrpcAcceptor::Forget(Connections::iterator one) {
@@ -265,6 +262,7 @@ bool GrpcAcceptor::MayAsk(std::string_view peer) {
   const auto one = taken_.find(end);
   if (one == taken_.end()) return true;
   one->second.spoke = true;
+  ++one->second.calls;
   return one->second.may_ask || one->second.useful;
 }
 
@@ -296,109 +294,13 @@ bool GrpcAcceptor::HasNoneLeft(Connections::iterator one) {
   return !std::exchange(one->second.ended, true);
 }
 
-/// How long the next look at what has come must wait; none: nobody's bytes count.
-std::optional<int> GrpcAcceptor::PauseMs() {
-  std::lock_guard lock(mutex_);
-  if (in_vain_.empty() && asking_.empty()) return std::nullopt;
-  const auto since = std::chrono::ceil<std::chrono::milliseconds>(clock_.Now() - looked_).count();
-  return since >= kLookPauseMs ? 0 : kLookPauseMs - static_cast<int>(since);
-}
-
-/// On which something has come since the last look, by number, or which are due.
-std::vector<uint64_t> GrpcAcceptor::ToLookAt() {
-  std::vector<uint64_t> out;
-  looked_ = clock_.Now();
-  if (looked_ - looked_at_all_ >= std::chrono::milliseconds(kLookAtAllMs)) {
-    looked_at_all_ = looked_;
-    for (const auto& [number, end] : in_vain_) out.push_back(number);
-    for (const auto& [number, end] : asking_) out.push_back(number);
-    return out;
-  }
-  epoll_event heard[kMostLooks];
-  const int count = epoll_wait(heard_, heard, kMostLooks, 0);
-  for (int i = 0; i < count; ++i) out.push_back(heard[i].data.u64);
-  return out;
-}
-
-/// Counts what has come on connections that are not useful yet, and ends those whose addresses have no tries left.
-void GrpcAcceptor::CountBytes() {
-  std::vector<std::pair<Endpoint, const char*>> ends;
-  {
-    std::lock_guard lock(mutex_);
-    for (const uint64_t number : ToLookAt()) {
-      if (const auto known = asking_.find(number); known != asking_.end()) {
-        if (FloodsBetweenCalls(taken_.find(known->second))) ends.emplace_back(known->second, kBetweenCalls);
-        continue;
-      }
-      const auto at = in_vain_.find(number);
-      if (at == in_vain_.end()) continue;
-      const auto one = taken_.find(at->second);
-      const bool limited = Limited(CountedAs(one->first.address()));
-      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one->first, kVainTries);
-    }
-  }
-  for (const auto& [end, why] : ends) {
-    Refuse(CountedAs(end.address()), why);
-    std::lock_guard lock(mutex_);
-    if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
-  }
-}
-
-/// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
-bool GrpcAcceptor::GoesOn(Connections::iterator one) {
-  const uint64_t bytes = BytesOf(one);
-  uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
-  if (bytes > counted && MayBringALargeMessage(one)) counted = std::max(counted, options_.message_bytes);
-  if (bytes <= counted) return false;
-  one->second.bytes = bytes;
-  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
-  return true;
-}
-
-/// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
-bool GrpcAcceptor::Floods(Connections::iterator one) {
-  const double seconds = Seconds(clock_.Now() - one->second.since);
-  const double may = kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond;
-  return static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
-}
-
-/// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.
-bool GrpcAcceptor::MayBringALargeMessage(Connections::iterator one) {
-  std::erase_if(large_, [&](uint64_t number) {
-    const auto at = in_vain_.find(number);
-    if (at == in_vain_.end()) return true;
-    const auto other = taken_.find(at->second);
-    return other->second.ended || BytesOf(other) == 0;
-  });
-  if (std::ranges::count(large_, one->second.number) > 0) return true;
-  const boost::asio::ip::address from = CountedAs(one->first.address());
-  const auto of_it = [&](uint64_t number) { return CountedAs(in_vain_.at(number).address()) == from; };
-  if (std::ranges::any_of(large_, of_it) || large_.size() >= kMostLargeMessages) return false;
-  large_.push_back(one->second.number);
-  return true;
-}
-
-/// Whether more has come since its latest call than calls have. Once.
-bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
-  const uint64_t bytes = BytesOf(one);
-  if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
-  if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
-  return !std::exchange(one->second.ended, true);
-}
-
-/// That have come; 0: it has ended.
-uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
-  const HeldSocket held(one->second.fd, one->second.inode);
-  return held.open() ? ReceivedBytes(held.fd()) : 0;
-}
-
 void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   const Endpoint end = PeerOf(peer);
   const boost::asio::ip::address from = CountedAs(end.address());
   {
     std::lock_guard lock(mutex_);
     const auto one = taken_.find(end);
-    if (one != taken_.end()) one->second.spoke = true;
+    if (one != taken_.end()) OneLess(one);
     if (!Limited(from)) return;
     const bool useful = one != taken_.end() && one->second.useful;
     if (useful && (call.asked || !call.given_up)) return;
@@ -409,6 +311,14 @@ void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   Refuse(from, kVainTries);
   std::lock_guard lock(mutex_);
   if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
+}
+
+/// A call of it is over.
+void GrpcAcceptor::OneLess(Connections::iterator one) {
+  one->second.spoke = true;
+  one->second.calls = std::max(0, one->second.calls - 1);
+  one->second.silent_since = clock_.Now();
+  one->second.silent_bytes.reset();
 }
 
 void GrpcAcceptor::EndOf(std::string_view peer, const char* why) {

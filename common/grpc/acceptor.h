@@ -47,13 +47,18 @@ class GrpcAcceptor {
     /// address at a time, and on two in all: gRPC takes some forty times as much memory where they are many small
     /// calls.
     uint64_t message_bytes = 0;
+    /// After which such a one gives way to another that wants to bring one.
+    Duration large_message_time = std::chrono::seconds(10);
     /// That may come on a connection whose client may ask before it begins or ends a call; 0: no limit.
     uint64_t bytes_between_calls = 0;
+    /// How long a connection may stay on which no call is known to run, beside a second for each 16 KiB that come: a
+    /// call is known once its message is here, and gRPC waits for that without end. Zero: no limit.
+    Duration message_time{};
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
     bool greeted_stay = false;
     /// On any thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "vain-tries-per-address", or
-    /// as EndOf, or "bytes-between-calls", or "for-another": it was taken and lost its place.
+    /// as EndOf, or "bytes-between-calls", or "unfinished-call", or "for-another": it was taken and lost its place.
     std::function<void(const char* why)> refused;
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
@@ -88,11 +93,18 @@ class GrpcAcceptor {
     TimePoint since{};
     uint64_t number = 0;  ///< in the order of coming
     bool greeted = false, useful = false;
-    bool may_ask = false;  ///< its bytes are not counted
-    bool spoke = false;    ///< a call began or ended since the latest look
-    bool ended = false;    ///< by us
-    uint64_t bytes = 0;    ///< that had come at the latest look; of one that may ask, at its latest call
-    double tries = 1;      ///< in vain, that it was counted as until now
+    bool may_ask = false;      ///< its bytes are not counted
+    bool spoke = false;        ///< a call began or ended since the latest look
+    bool ended = false;        ///< by us
+    uint64_t bytes = 0;        ///< that had come at the latest look; of one that may ask, at its latest call
+    double tries = 1;          ///< in vain, that it was counted as until now
+    int calls = 0;             ///< that are known to run
+    TimePoint silent_since{};  ///< when the latest of those ended, or it came
+    std::optional<uint64_t> silent_bytes = {};  ///< that had come by then; none: nobody has looked
+  };
+  struct LargeMessage {
+    uint64_t number = 0;  ///< of the connection
+    TimePoint since{};
   };
   using Connections = std::map<Endpoint, Taken>;  ///< by the peer's end
   GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
@@ -104,6 +116,9 @@ class GrpcAcceptor {
   std::optional<int> PauseMs();
   void CountBytes();
   std::vector<uint64_t> ToLookAt();
+  static constexpr const char* kVainTries = "vain-tries-per-address";
+  /// Between two looks at all connections.
+  static constexpr int kLookAtAllMs = 500;
   // With mutex_ held:
   const char* Enter(const boost::asio::ip::address& from);
   void Sweep();
@@ -113,6 +128,9 @@ class GrpcAcceptor {
   bool GoesOn(Connections::iterator one);
   bool Floods(Connections::iterator one);
   bool FloodsBetweenCalls(Connections::iterator one);
+  bool HasMessageTime() const;
+  bool IsUnfinished(Connections::iterator one);
+  void OneLess(Connections::iterator one);
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
   uint64_t BytesOf(Connections::iterator one) const;
@@ -139,7 +157,7 @@ class GrpcAcceptor {
   Connections taken_;
   std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
   std::map<uint64_t, Endpoint> in_vain_;                ///< the same: whose bytes count
-  std::vector<uint64_t> large_;                         ///< of `in_vain_`: which may bring a large message
+  std::vector<LargeMessage> large_;                     ///< on connections of `in_vain_`
   std::map<uint64_t, Endpoint> asking_;                 ///< the same: whose bytes count from one call to the next
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };

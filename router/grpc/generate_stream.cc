@@ -62,7 +62,9 @@ void GenerateStream::WatchClient() {
 void GenerateStream::CheckClient() {
   watched_ = false;
   if (stream_->unsent_bytes() == 0) return;
-  stream_->taken() == taken_ ? stream_->Abandon() : WatchClient();
+  if (stream_->taken() != taken_) return WatchClient();
+  const std::string peer = stream_->Abandon();
+  if (!peer.empty()) (*options_.slow_reader)(peer);
 }
 
 void GenerateStream::OnAdmitted(const TokenizedRequest& generation, int64_t cached_tokens) {

@@ -2,6 +2,7 @@
 // Include only from .cc files.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ class GenerateStream final : public AnswerSink, public std::enable_shared_from_t
     bool return_token_ids = false;
     bool echo = false;
     std::string echo_text;  ///< the prompt's text, if it came as text
+    /// Called with gRPC's name of the client when its call is ended because it took nothing. Outlives the stream.
+    const std::function<void(const std::string& peer)>* slow_reader = nullptr;
   };
   /// `context` lives until the stream is finished.
   GenerateStream(RequestService& service, EventLoop& loop, grpc::CallbackServerContext* context,

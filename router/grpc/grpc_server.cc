@@ -5,6 +5,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 
 #include <algorithm>
 #include <mutex>
@@ -33,8 +34,14 @@ std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
 /// `new_per_second` is meant for connections that ask something: of others half as many come at once.
 int32_t VainTriesOf(int32_t new_per_second) { return (new_per_second + 1) / 2; }
 
+/// Longer than gRPC itself takes to close a connection without calls.
+Duration MessageTimeOf(const net::IdleTimes& idle) { return idle.begin + 2 * idle.without_call; }
+
 /// Messages' worth of bytes that may come between two calls: as many may be on their way at once.
 constexpr uint64_t kMessagesBetweenCalls = 4;
+
+/// What gRPC may hold for clients: of messages that are not whole yet, for the most part. With more it gives up calls.
+constexpr size_t kMessagesInMemory = 32, kLeastMemory = 256 << 20;
 
 /// None: the client set no deadline, or one that is more than a year away, which a clock of 64 bits may not hold.
 std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
@@ -47,8 +54,15 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
 
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
-  GenerationApi(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
-      : pool_(pool), service_(service), keys_(keys), ids_(ids), version_(std::move(version)) {}
+  GenerationApi(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids,
+                const GrpcServer::Options& options)
+      : pool_(pool),
+        service_(service),
+        keys_(keys),
+        ids_(ids),
+        version_(options.version),
+        slow_reader_(
+            [told = options.slow_reader](const std::string& peer) { told(net::PeerOf(peer).address().to_string()); }) {}
   /// Before the server starts.
   void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
 
@@ -63,7 +77,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
         request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
     const bool only_ids = !service_.services().model.tokenizer->exists();
     GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids() || only_ids, request->echo(),
-                                    request->text()};
+                                    request->text(), &slow_reader_};
     context->AddInitialMetadata("x-request-id", options.public_id);
     auto refuse = [&](const ApiError& error) {
       service_.services().metrics.Refused(error.code.empty() ? "invalid" : error.code);
@@ -123,6 +137,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
   const ApiKeys& keys_;
   RequestIds& ids_;
   const std::string version_;
+  const std::function<void(const std::string& peer)> slow_reader_;
   net::GrpcAcceptor* acceptor_ = nullptr;
 };
 
@@ -181,7 +196,7 @@ class Doorkeeper final : public net::CallWatcher {
 
 struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const Options& options)
-      : api(pool, service, keys, ids, options.version), doorkeeper(keys, options.max_streams) {}
+      : api(pool, service, keys, ids, options), doorkeeper(keys, options.max_streams) {}
   GenerationApi api;
   Doorkeeper doorkeeper;
   grpc::CallbackGenericService others;          ///< knows no method; with it WatchedCalls sees calls of any
@@ -213,12 +228,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                .vain_tries = VainTriesOf(options.new_per_second),
                                                .message_bytes = options.max_message_bytes,
                                                .bytes_between_calls = kMessagesBetweenCalls * options.max_message_bytes,
+                                               .message_time = MessageTimeOf(options.idle),
                                                .refused = std::move(options.connection_refused)},
                                               builder, credentials));
   inner->api.Listen(*inner->acceptor);
   inner->doorkeeper.Listen(*inner->acceptor);
   builder.experimental().SetInterceptorCreators(WatchedBy(inner->doorkeeper));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder.SetResourceQuota(
+      grpc::ResourceQuota("clients").Resize(std::max(kLeastMemory, kMessagesInMemory * options.max_message_bytes)));
   net::BoundConnections(builder, options.idle);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);

@@ -35,6 +35,8 @@ class GrpcServer {
     net::IdleTimes idle{std::chrono::seconds(30), std::chrono::seconds(120)};
     /// A connection that found no place, and why ("max-connections", …). On any thread.
     std::function<void(const char* why)> connection_refused = [](const char*) {};
+    /// A call that was ended because its client took nothing of its answer; its address without port. On any thread.
+    std::function<void(const std::string& address)> slow_reader = [](const std::string&) {};
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace baton::router {
@@ -50,10 +51,14 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     grpc::ServerWriteReactor<Message>::Finish(*finish_);
   }
 
-  /// Ends the call without an answer, if it is not over: the client takes nothing. `cancelled` follows.
-  void Abandon() {
+  /// Ends the call without an answer, if it is not over: the client takes nothing. `cancelled` follows. Gives gRPC's
+  /// name of the client; empty: it is over.
+  std::string Abandon() {
     std::lock_guard lock(context_mutex_);
-    if (context_ != nullptr) context_->TryCancel();
+    if (context_ == nullptr) return "";
+    std::string peer = context_->peer();
+    context_->TryCancel();
+    return peer;
   }
 
   size_t unsent_bytes() const {

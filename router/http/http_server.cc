@@ -68,13 +68,13 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   using Set = std::set<ClientConnection*>;
 
   asio::awaitable<void> Accept();
-  asio::awaitable<void> Serve(tcp::socket socket, size_t home);
-  void Closed(const char* why) const {
-    if (options.closed) options.closed(why);
+  asio::awaitable<void> Serve(tcp::socket socket, asio::ip::address from, size_t home);
+  void Closed(const char* why, const asio::ip::address& from) const {
+    if (options.closed) options.closed(why, from.to_string());
   }
   asio::awaitable<bool> Greet(ClientConnection& connection, size_t home);
   asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
-  asio::awaitable<bool> WriteAnswer(ClientStream& stream, BeastExchange& exchange);
+  asio::awaitable<bool> WriteAnswer(ClientConnection& connection);
   asio::awaitable<void> Discard(ClientStream& stream);
   asio::awaitable<void> Refuse(ClientStream& stream, const HttpRefusal& refusal);
   void WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange);
@@ -110,7 +110,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     if (error || full != nullptr) {
       error_code ignored;
       socket.close(ignored);
-      if (full != nullptr) Closed(full);
+      if (full != nullptr) Closed(full, from);
       if (error) {  // out of file descriptors: give running connections time to end
         asio::steady_timer pause(acceptor.get_executor(), milliseconds(10));
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -125,7 +125,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     asio::co_spawn(
         context,
         [self = shared_from_this(), socket = std::move(socket), home, from]() mutable -> asio::awaitable<void> {
-          co_await self->Serve(std::move(socket), home);
+          co_await self->Serve(std::move(socket), from, home);
           self->Left(from);
         },
         asio::detached);
@@ -210,7 +210,9 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
 }
 
 // Writes until the answer has ended. False: the client is gone.
-asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, BeastExchange& exchange) {
+asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
+  ClientStream& stream = c.stream;
+  BeastExchange& exchange = *c.exchange;
   error_code error;
   std::optional<steady_clock::time_point> all_by;  // of an answer that is complete
   while (true) {
@@ -231,7 +233,7 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, Beast
             stream.Sent(co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error)));
       }
       if (waits) stream.tcp().expires_never();
-      if (error == beast::error::timeout) Closed("slow-reader");
+      if (error == beast::error::timeout) Closed("slow-reader", c.from);
       if (error) co_return false;
       exchange.Sent();
     }
@@ -244,8 +246,9 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, Beast
   }
 }
 
-asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) {
+asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, asio::ip::address from, size_t home) {
   ClientConnection c{ClientStream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
+  c.from = from;
   open[home].insert(&c);
   bool more = !options.tls || co_await Greet(c, home);
   while (more && !stopping) {
@@ -253,7 +256,7 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
     if (!c.exchange->ended() && !c.body_unread) WatchForClose(c, c.exchange);
     const bool in_pieces = !c.exchange->ended();
     if (in_pieces) c.stream.KeepBuffers(true);
-    const bool whole = co_await WriteAnswer(c.stream, *c.exchange);
+    const bool whole = co_await WriteAnswer(c);
     if (in_pieces) c.stream.KeepBuffers(false);
     if (!whole) c.exchange->ClientGone();
     c.exchange->Release();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ struct ClientConnection {
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
   bool asked = false;                            ///< a request has come before
   bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
+  boost::asio::ip::address from = {};            ///< as net::CountedAs gives it
 };
 
 /// What the client is told of a request that could not be read.

@@ -332,7 +332,7 @@ TEST_F(HttpLimits, AConnectionThatNeverAsksHasTheTimeOfARequest) {
 TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
   std::promise<std::string> why;
   Start({.limits = {.most = 3, .per_address = 2, .loopback_too = true},
-         .closed = [&](const char* reason) { why.set_value(reason); }});
+         .closed = [&](const char* reason, const std::string&) { why.set_value(reason); }});
   HttpConnection a(port_), b(port_);
   for (HttpConnection* c : {&a, &b}) {
     c->Send(RequestText("GET", "/", ""));
@@ -354,7 +354,7 @@ TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
 TEST_F(HttpLimits, SomeAddressesThatTakeAllTheyGetLeaveConnectionsToOthers) {
   std::atomic<int> closed{0};
   Start({.limits = {.most = 16, .per_address = 8, .leaves_others = true, .loopback_too = true},
-         .closed = [&](const char*) { ++closed; }});
+         .closed = [&](const char*, const std::string&) { ++closed; }});
   std::vector<std::unique_ptr<HttpConnection>> open;
   for (const char* from : {"127.0.0.2", "127.0.0.3", "127.0.0.4"}) {
     for (int i = 0; i < 16; ++i) {
@@ -372,9 +372,8 @@ TEST_F(HttpLimits, SomeAddressesThatTakeAllTheyGetLeaveConnectionsToOthers) {
 // It is never silent for long, and would keep 64 MiB for a minute and more.
 TEST_F(HttpLimits, AClientThatTakesACompleteAnswerByteByByteIsDropped) {
   std::promise<std::string> why;
-  Start({.write_timeout_ms = 1000, .slowest_bytes_per_s = 256 << 20, .closed = [&](const char* reason) {
-           why.set_value(reason);
-         }});
+  const auto closed = [&](auto* reason, auto& address) { why.set_value(StrCat(reason, " of ", address)); };
+  Start({.write_timeout_ms = 1000, .slowest_bytes_per_s = 256 << 20, .closed = closed});
   HttpConnection c(port_, 4096);
   c.Send(RequestText("GET", "/whole", ""));
   auto told = why.get_future();
@@ -383,7 +382,7 @@ TEST_F(HttpLimits, AClientThatTakesACompleteAnswerByteByByteIsDropped) {
        told.wait_for(std::chrono::seconds(0)) != std::future_status::ready && recv(c.fd(), &byte, 1, 0) == 1;)
     ++taken;
   ASSERT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  EXPECT_EQ(told.get(), "slow-reader");
+  EXPECT_EQ(told.get(), "slow-reader of 127.0.0.1");
   EXPECT_GT(taken, 0u);
 }
 

@@ -244,6 +244,7 @@ TEST_F(GrpcTest, OfATruncatedPromptTheSideThatWasAskedForIsKept) {
 
 TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   FakeWorker worker({.max_model_len = 1 << 20});
+  testing::internal::CaptureStdout();
   Start({&worker}, ImpatientConfig());
   grpc::ChannelArguments args;  // else the client's library takes megabytes that nobody reads
   args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -261,8 +262,12 @@ TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   ASSERT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
   EXPECT_LT(worker.tokens_sent(), 60000);
   ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  EXPECT_EQ(Metric("baton_http_connections_closed_total"), 1);
   while (reader->Read(&chunk)) continue;
   EXPECT_FALSE(reader->Finish().ok());
+  std::fflush(stdout);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("grpc port: a call of 127.0.0.1 is ended (slow-reader)"),
+            std::string::npos);
 }
 
 TEST_F(GrpcTest, KeysGuardIt) {

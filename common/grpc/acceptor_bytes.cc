@@ -1,0 +1,146 @@
+// What comes on the connections of a GrpcAcceptor: how much it is, and whose ends it is.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/grpc/acceptor.h"
+#include "common/net/held_socket.h"
+#include "common/net/received_bytes.h"
+
+namespace baton::net {
+namespace {
+
+constexpr const char *kBetweenCalls = "bytes-between-calls", *kUnfinished = "unfinished-call";
+constexpr uint64_t kBytesOfATry = 8 << 10;
+constexpr size_t kMostLargeMessages = 2;
+constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
+/// At which a message is to come at least, in the mean.
+constexpr double kSlowestBytesPerSecond = 16 << 10;
+/// Between two looks at how much has come where something has, and of how many connections in one.
+constexpr int kLookPauseMs = 20, kMostLooks = 256;
+
+}  // namespace
+
+bool GrpcAcceptor::HasMessageTime() const { return options_.message_time > Duration(); }
+
+/// How long the next look at what has come must wait; none: nobody's bytes count.
+std::optional<int> GrpcAcceptor::PauseMs() {
+  std::lock_guard lock(mutex_);
+  if (in_vain_.empty() && asking_.empty() && (taken_.empty() || !HasMessageTime())) return std::nullopt;
+  const auto since = std::chrono::ceil<std::chrono::milliseconds>(clock_.Now() - looked_).count();
+  return since >= kLookPauseMs ? 0 : kLookPauseMs - static_cast<int>(since);
+}
+
+/// On which something has come since the last look, by number, or which are due.
+std::vector<uint64_t> GrpcAcceptor::ToLookAt() {
+  std::vector<uint64_t> out;
+  looked_ = clock_.Now();
+  if (looked_ - looked_at_all_ >= std::chrono::milliseconds(kLookAtAllMs)) {
+    looked_at_all_ = looked_;
+    for (const auto& [number, end] : in_vain_) out.push_back(number);
+    for (const auto& [number, end] : asking_) out.push_back(number);
+    return out;
+  }
+  epoll_event heard[kMostLooks];
+  const int count = epoll_wait(heard_, heard, kMostLooks, 0);
+  for (int i = 0; i < count; ++i) out.push_back(heard[i].data.u64);
+  return out;
+}
+
+/// Counts what has come on connections that are not useful yet, and ends those whose addresses have no tries left.
+void GrpcAcceptor::CountBytes() {
+  std::vector<std::pair<Endpoint, const char*>> ends;
+  {
+    std::lock_guard lock(mutex_);
+    for (const uint64_t number : ToLookAt()) {
+      if (const auto known = asking_.find(number); known != asking_.end()) {
+        if (FloodsBetweenCalls(taken_.find(known->second))) ends.emplace_back(known->second, kBetweenCalls);
+        continue;
+      }
+      const auto at = in_vain_.find(number);
+      if (at == in_vain_.end()) continue;
+      const auto one = taken_.find(at->second);
+      const bool limited = Limited(CountedAs(one->first.address()));
+      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one->first, kVainTries);
+    }
+    for (auto one = taken_.begin(); looked_at_all_ == looked_ && HasMessageTime() && one != taken_.end(); ++one)
+      if (IsUnfinished(one)) ends.emplace_back(one->first, kUnfinished);
+  }
+  for (const auto& [end, why] : ends) {
+    Refuse(CountedAs(end.address()), why);
+    std::lock_guard lock(mutex_);
+    if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
+  }
+}
+
+/// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
+bool GrpcAcceptor::GoesOn(Connections::iterator one) {
+  const uint64_t bytes = BytesOf(one);
+  uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
+  if (bytes > counted && MayBringALargeMessage(one)) counted = std::max(counted, options_.message_bytes);
+  if (bytes <= counted) return false;
+  one->second.bytes = bytes;
+  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
+  return true;
+}
+
+/// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
+bool GrpcAcceptor::Floods(Connections::iterator one) {
+  const double seconds = Seconds(clock_.Now() - one->second.since);
+  const double may = kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond;
+  return static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
+}
+
+/// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.
+bool GrpcAcceptor::MayBringALargeMessage(Connections::iterator one) {
+  const TimePoint now = clock_.Now();
+  std::erase_if(large_, [&](const LargeMessage& large) {
+    const auto at = in_vain_.find(large.number);
+    if (at == in_vain_.end()) return true;
+    const auto other = taken_.find(at->second);
+    return other->second.ended || BytesOf(other) == 0;
+  });
+  const uint64_t self = one->second.number;
+  if (std::ranges::any_of(large_, [&](const LargeMessage& large) { return large.number == self; })) return true;
+  const boost::asio::ip::address from = CountedAs(one->first.address());
+  const auto of_it = [&](const LargeMessage& large) { return CountedAs(in_vain_.at(large.number).address()) == from; };
+  auto place = std::ranges::find_if(large_, of_it);
+  if (place == large_.end() && large_.size() < kMostLargeMessages) {
+    large_.push_back({self, now});
+    return true;
+  }
+  if (place == large_.end()) place = std::ranges::min_element(large_, {}, &LargeMessage::since);
+  if (now - place->since < options_.large_message_time) return false;
+  *place = {self, now};
+  return true;
+}
+
+/// Whether more has come since its latest call than calls have. Once.
+bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
+  const uint64_t bytes = BytesOf(one);
+  if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
+  if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
+  return !std::exchange(one->second.ended, true);
+}
+
+/// Whether it has had no call for so long that what it may have begun is none. Once.
+bool GrpcAcceptor::IsUnfinished(Connections::iterator one) {
+  Taken& taken = one->second;
+  if (taken.calls > 0 || taken.ended) return false;
+  if (!taken.silent_bytes) taken.silent_bytes = BytesOf(one);
+  const Duration silent = clock_.Now() - taken.silent_since;
+  if (silent < options_.message_time) return false;
+  const uint64_t bytes = BytesOf(one);
+  const double more = static_cast<double>(bytes - std::min(bytes, *taken.silent_bytes)) / kSlowestBytesPerSecond;
+  return bytes > 0 && Seconds(silent - options_.message_time) >= more && !std::exchange(taken.ended, true);
+}
+
+/// That have come; 0: it has ended.
+uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
+  const HeldSocket held(one->second.fd, one->second.inode);
+  return held.open() ? ReceivedBytes(held.fd()) : 0;
+}
+
+}  // namespace baton::net
