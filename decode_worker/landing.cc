@@ -157,6 +157,7 @@ void Landing::Drop(uint32_t memory) {
   }
   if (gone == nullptr) return;
   thread_.Unwatch(gone->transport.get());
+  std::erase_if(outboxes_, [&](const auto& one) { return MemoryOf(one.first) == memory; });
   LogInfo("landing: a replaced memory of {} is needed by nobody any more", gone->kind());
   OpenFresh(gone->kind());
   Publish();
@@ -213,7 +214,10 @@ void Landing::Send(WriterId writer, const ToPrefill& message) {
   if (const auto* free = std::get_if<SlotFree>(&message)) NoteGrant(writer, free->lane, free->grant);
   const Way* way = WayOf(writer);
   if (way == nullptr) return;
-  way->transport->Send(PeerOf(writer), EncodeLaneMessage(message),
+  LaneMessage told = message;
+  if (std::holds_alternative<LaneBound>(message) && outboxes_.contains(writer))
+    std::get<LaneBound>(std::get<ToPrefill>(told)).reads_outbox = true;
+  way->transport->Send(PeerOf(writer), EncodeLaneMessage(told),
                        [](const absl::Status&) {});  // a lost writer is told by OnLost
 }
 
@@ -249,7 +253,10 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
     return events_.OnWriterLost(peer);
   }
   if (const auto* test = std::get_if<SelfTestMessage>(&*message)) return OnSelfTest(peer, *test);
-  if (auto* hello = std::get_if<LaneHello>(&*message)) return events_.OnHello(peer, std::move(*hello));
+  if (auto* hello = std::get_if<LaneHello>(&*message)) {
+    OpenOutboxOf(peer, *hello);
+    return events_.OnHello(peer, std::move(*hello));
+  }
   ToDecode& lane = std::get<ToDecode>(*message);
   if (const auto* full = std::get_if<SlotFull>(&lane); full != nullptr && full->slot.slot < grants_.size()) {
     Grant& grant = grants_[full->slot.slot];
@@ -258,7 +265,23 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
   events_.OnLane(peer, std::move(lane));
 }
 
+/// A worker on a CPU takes KV from nobody's GPU, and says nothing.
+void Landing::OpenOutboxOf(WriterId writer, const LaneHello& hello) {
+  if (pool_.movers.empty() || outboxes_.contains(writer)) return;
+  const std::string& kind = WayOf(writer)->kind();
+  absl::StatusOr<PeerOutbox> opened = absl::FailedPreconditionError("by CUDA IPC only what comes by shm does");
+  if (kind.empty() || kind == "shm") opened = OpenOutbox(pool_, hello.outbox, hello.outbox_buffer_bytes);
+  if (!opened.ok()) {
+    return LogInfo("landing: KV of prefill worker {}, by {}, is staged through host memory: {}",
+                   Printable(hello.incarnation), kind, View(opened.status().message()));
+  }
+  LogInfo("landing: KV of prefill worker {} is read from its GPU by CUDA IPC", Printable(hello.incarnation));
+  outboxes_[writer] = *std::move(opened);
+}
+
+/// What a dead worker's GPU had is not read: whoever is lost has its outbox closed at once.
 void Landing::OnLost(WriterId peer, const absl::Status& why) {
+  outboxes_.erase(peer);
   LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
   WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
@@ -277,6 +300,7 @@ void Landing::OnRefused(WriterId peer, std::string_view host, const absl::Status
 
 void Landing::Cut(WriterId writer) {
   if (PlantedBug("fence answered early")) events_.OnWriterFenced(writer);
+  outboxes_.erase(writer);
   const Way* way = WayOf(writer);
   if (way == nullptr) return events_.OnWriterFenced(writer);  // nobody writes a memory that is gone
   way->transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
@@ -295,9 +319,13 @@ absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
     ++counters_.unreadable_slots;
     return content.status();
   }
+  const bool lent = !content->parts.empty() && content->parts.front().segment.outbox != 0;
+  const auto outbox = outboxes_.find(grant.writer);
+  if (lent && outbox == outboxes_.end()) return absl::AbortedError("its writer's outbox is closed");
   for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
-  const absl::Status placed = VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content,
-                                                   order.wanted, pool_, *order.tables);
+  const absl::Status placed =
+      VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content, order.wanted, pool_,
+                           *order.tables, lent ? outbox->second : PeerOutbox{});
   counters_.digest_mismatches += !placed.ok();
   return placed;
 }

@@ -7,6 +7,9 @@
 // and an address of its own, and the old one stays for the lanes that end there, and for as long as that writer may
 // come back. Of one transport at most kMostMemories are kept; beyond that its writers get the next transport.
 //
+// A prefill worker of this machine may lend its GPU's outbox, which is opened with its hello, and closed when its
+// connection is: slots then name payloads that are read from there. It is told with every lane.
+//
 // It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and
 // that is asked for every piece that arrives: a slot changes hands on this thread alone.
 #pragma once
@@ -118,6 +121,7 @@ class Landing final : public LandingControl {
   static PeerNumber PeerOf(WriterId writer) { return PeerOfWriter(writer); }
   void OnMessage(WriterId writer, std::string_view message);
   void OnSelfTest(WriterId writer, const SelfTestMessage& message);
+  void OpenOutboxOf(WriterId writer, const LaneHello& hello);
   void OnLost(WriterId writer, const absl::Status& why);
   void OnRefused(WriterId peer, std::string_view host, const absl::Status& why);
   bool MayLand(WriterId writer, const LandingPlace& place) const;
@@ -135,7 +139,8 @@ class Landing final : public LandingControl {
   LimitedLines refusals_;
   worker::TransferLoop& thread_;
   LandingEvents& events_;
-  std::vector<Grant> grants_;  ///< [slots]
+  std::vector<Grant> grants_;                ///< [slots]
+  std::map<WriterId, PeerOutbox> outboxes_;  ///< of those who lend one; let go by the transfer thread, or after it
   LandingCounters counters_;
   uint32_t next_memory_;
   mutable std::mutex mutex_;  ///< guards address_ and kind_, and ways_ where it changes or another thread reads

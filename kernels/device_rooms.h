@@ -27,7 +27,8 @@ inline constexpr int64_t kSampleAlignment = 8 * kAlignment;
 inline constexpr int64_t kScales = 256 * 4;            ///< a table of KV scales: one for each head
 inline constexpr int64_t kKvLists = 4096 * (72 + 12);  ///< of the KV that a launch moves
 inline constexpr int64_t kWholeSumFloats = int64_t{1} << 16, kToken = 16, kPeerBlockFloats = 1024, kMostPeers = 8;
-inline constexpr int64_t kDevicePage = 2 << 20;
+inline constexpr int64_t kDevicePage = 2 << 20;  ///< a handle of CUDA IPC shares whole ones
+inline constexpr int64_t kOutboxBuffers = 16, kOutboxMark = 4096;
 }  // namespace device_sizes
 
 /// Rows of one sequence that are decoded at most, not prefilled, by a kind of attention layer.
@@ -114,6 +115,16 @@ inline int64_t OneShotBytes(int64_t ranks, int64_t bytes) {
   if (blocks == 0 || ranks > device_sizes::kMostPeers) return 0;
   const int64_t landing = 2 * ranks * blocks * device_sizes::kPeerBlockFloats * 4 + blocks * ranks * 4;
   return (landing + device_sizes::kDevicePage - 1) / device_sizes::kDevicePage * device_sizes::kDevicePage + blocks * 4;
+}
+
+/// Of KV that moves, `buffer_bytes` at a time where processes of the machine may read it; 0: they may not. Lists,
+/// outbox and inbox.
+inline int64_t OutboxBytes(int64_t buffer_bytes) {
+  const int64_t bytes = device_sizes::kOutboxBuffers * buffer_bytes + device_sizes::kOutboxMark;
+  return (bytes + device_sizes::kDevicePage - 1) / device_sizes::kDevicePage * device_sizes::kDevicePage;
+}
+inline int64_t HandoffBytes(int64_t buffer_bytes) {
+  return device_sizes::kKvLists + (buffer_bytes > 0 ? OutboxBytes(buffer_bytes) + buffer_bytes : 0);
 }
 
 /// Pinned memory of the host for the inputs of steps and the tokens drawn, both twice.

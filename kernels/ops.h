@@ -301,10 +301,11 @@ class Ops {
   /// A step has been given of which the host has read nothing, so that nobody has waited for it. With a KvMover its end
   /// is waited for: blocks that are given back have no work on them.
   virtual void EndStep() {}
-  /// Moves KV for the handoff, through `staging_bytes` of host memory at a time. Null: Allocate's memory is the host's
-  /// own. Asked for once, before the first step. ResourceExhausted with both numbers.
-  virtual absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes) {
-    static_cast<void>(staging_bytes);
+  /// Moves KV for the handoff, through `staging_bytes` of host memory at a time; `lends`: with an outbox and an inbox
+  /// for the other devices of the machine. Null: Allocate's memory is the host's own. Asked for once, before the first
+  /// step. ResourceExhausted with both numbers.
+  virtual absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes, bool lends) {
+    static_cast<void>(staging_bytes), static_cast<void>(lends);
     return nullptr;
   }
 

@@ -3,7 +3,7 @@
 // than are left: a peer that takes nothing off us has half of them at most, a second one a quarter, and there is always
 // one for the next. Not thread-safe; the
 // transfer thread's. `memory` is the caller's (registered with the transport where that helps) and must outlive the
-// pool; the pool must outlive its buffers.
+// pool; the pool must outlive its buffers. Of a device's outbox only the numbers of buffers count.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,7 @@ class BouncePool {
     std::span<std::byte> bytes() const {
       return pool_->memory_.subspan(number_ * pool_->bytes_each_, pool_->bytes_each_);
     }
+    size_t number() const { return number_; }
 
    private:
     friend class BouncePool;
@@ -48,6 +49,10 @@ class BouncePool {
 
   BouncePool(std::span<std::byte> memory, size_t bytes_each)
       : memory_(memory), bytes_each_(bytes_each), size_(memory.size() / bytes_each) {
+    for (size_t i = size_; i > 0; --i) free_.push_back(i - 1);
+  }
+  /// Of buffers whose bytes are not the host's to touch.
+  explicit BouncePool(size_t buffers) : bytes_each_(0), size_(buffers) {
     for (size_t i = size_; i > 0; --i) free_.push_back(i - 1);
   }
   ~BouncePool() {
@@ -65,6 +70,7 @@ class BouncePool {
     free_.pop_back();
     return Buffer(this, number, holder);
   }
+  bool Holds(uint64_t holder) const { return held_.contains(holder); }
   size_t size() const { return size_; }
   size_t free_buffers() const { return free_.size(); }
 

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kvtransfer/run_memory.h"
+#include "kvtransfer/transport.h"
 
 namespace baton {
 namespace {
@@ -52,6 +53,32 @@ KvMove MoveOf(const KvRun& run, const RunMemory& at, DType packed, DType cached)
   return move;
 }
 
+/// Between two devices: where each segment's payload begins in outbox or inbox. A run lies there as in the payload, for
+/// one mover moves all of it.
+using Places = std::vector<int64_t>;
+
+absl::Status CheckConverts(const KvMover& mover, DType packed, DType cached) {
+  if (mover.Converts(packed, cached)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("KV of type ", DTypeName(packed), " cannot be placed as ", DTypeName(cached)));
+}
+
+int64_t PayloadPlace(const KvRun& run, DType packed) {
+  return run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(packed));
+}
+
+absl::Status AddRunInPlace(const KvRun& run, size_t number, DType packed, DType cached, const KvPoolView& pool,
+                           const KvBlockTables& tables, const Places& places, Work& work) {
+  BATON_ASSIGN_OR_RETURN(const RunPieces pieces, Locate(run, cached, pool, tables));
+  BATON_CHECK(pieces.size() == 1 && pieces[0].heads == run.heads, "heads of layer ", run.layer, " in ", pieces.size(),
+              " pieces");
+  BATON_RETURN_IF_ERROR(CheckConverts(*pool.movers.front(), packed, cached));
+  KvMove& move = work.movers.front().moves.emplace_back(MoveOf(run, pieces[0], packed, cached));
+  move.segment = static_cast<int32_t>(number);
+  move.staged = places[number] + PayloadPlace(run, packed);
+  return absl::OkStatus();
+}
+
 /// Adds a run of segment `number`, in as many pieces as the pool has it in.
 absl::Status AddRun(const KvRun& run, size_t number, DType packed, DType cached, bool gather, const KvPoolView& pool,
                     const KvBlockTables& tables, Work& work) {
@@ -60,16 +87,13 @@ absl::Status AddRun(const KvRun& run, size_t number, DType packed, DType cached,
   for (const RunMemory& piece : pieces) {
     if (gather && piece.copy) continue;
     const auto mover = static_cast<size_t>(piece.mover);
-    if (!pool.movers[mover]->Converts(packed, cached)) {
-      return absl::FailedPreconditionError(
-          StrCat("KV of type ", DTypeName(packed), " cannot be placed as ", DTypeName(cached)));
-    }
+    BATON_RETURN_IF_ERROR(CheckConverts(*pool.movers[mover], packed, cached));
     MoverWork& own = work.movers[mover];
     KvMove& move = (piece.copy ? own.copies : own.moves).emplace_back(MoveOf(run, piece, packed, cached));
     move.segment = static_cast<int32_t>(number);
     move.staged = own.bytes;
     const int64_t vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(packed));
-    const int64_t payload = run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(packed));
+    const int64_t payload = PayloadPlace(run, packed);
     const Rows rows{mover,
                     number,
                     own.bytes,
@@ -95,9 +119,10 @@ absl::Status AddRun(const KvRun& run, size_t number, DType packed, DType cached,
   return absl::OkStatus();
 }
 
-/// The work of moving these segments, which the pool has at the plan's `end`.
+/// The work of moving these segments, which the pool has at the plan's `end`. `places`: without staging memory.
 absl::StatusOr<Work> WorkOf(const TransferPlan& plan, const LanePlan& lane, std::span<const uint32_t> segments,
-                            TransferEnd end, const KvPoolView& pool, const KvBlockTables& tables) {
+                            TransferEnd end, const KvPoolView& pool, const KvBlockTables& tables,
+                            const Places* places = nullptr) {
   Work work;
   work.movers.resize(pool.movers.size());
   for (MoverWork& own : work.movers) {
@@ -112,7 +137,8 @@ absl::StatusOr<Work> WorkOf(const TransferPlan& plan, const LanePlan& lane, std:
       const bool gather = end == TransferEnd::kSource;
       const DType packed = PlaneOf(plan.source(), run).dtype,
                   cached = PlaneOf(gather ? plan.source() : plan.target(), run).dtype;
-      status = AddRun(run, i, packed, cached, gather, pool, tables, work);
+      status = places != nullptr ? AddRunInPlace(run, i, packed, cached, pool, tables, *places, work)
+                                 : AddRun(run, i, packed, cached, gather, pool, tables, work);
     });
   }
   if (!status.ok()) return status;
@@ -141,15 +167,63 @@ KvMoved SumOf(const Work& work, size_t segment) {
   return sum;
 }
 
+absl::StatusOr<Places> PlacesIn(const KvMover& mover, const SlotToFill& to) {
+  const KvOutbox outbox = mover.outbox();
+  Places places;
+  for (const std::span<std::byte>& payload : to.payloads) {
+    const auto at = static_cast<size_t>(payload.data() - to.slot.data());
+    if (at + payload.size() > outbox.buffer_bytes || to.outbox->buffer >= outbox.buffers) {
+      return absl::ResourceExhaustedError(StrCat(at + payload.size(), " bytes of KV for buffer ", to.outbox->buffer,
+                                                 " of an outbox with ", outbox.buffers, " of ", outbox.buffer_bytes));
+    }
+    places.push_back(static_cast<int64_t>(to.outbox->buffer * outbox.buffer_bytes + at));
+  }
+  return places;
+}
+
+/// DataLoss: a segment's bytes are not those that were sent.
+absl::Status CheckArrived(const Work& work, std::span<const SlotContent::Part> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const KvMoved moved = SumOf(work, i);
+    if (moved.digest != parts[i].segment.wire_digest)
+      return Differs("damaged on the way", work.first[i], parts[i].segment.wire_digest, moved.digest);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<uint32_t> SegmentsOf(std::span<const SlotContent::Part> parts) {
+  std::vector<uint32_t> segments;
+  for (const SlotContent::Part& part : parts) segments.push_back(part.segment.segment);
+  return segments;
+}
+
 }  // namespace
+
+KvMover* LenderOf(const KvPoolView& pool) {
+  return pool.movers.size() == 1 && !pool.movers.front()->outbox().card.empty() ? pool.movers.front() : nullptr;
+}
+
+absl::StatusOr<PeerOutbox> OpenOutbox(const KvPoolView& pool, std::string_view card, uint64_t buffer_bytes) {
+  if (pool.movers.size() != 1) return absl::FailedPreconditionError("the KV of this worker's GPUs is in parts");
+  if (card.empty() || buffer_bytes == 0 || buffer_bytes > kMaxLandingSlotBytes)
+    return absl::FailedPreconditionError("it lends no memory of a GPU");
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<OpenedOutbox> memory, pool.movers.front()->Open(card));
+  return PeerOutbox{std::move(memory), buffer_bytes};
+}
 
 absl::StatusOr<std::vector<uint64_t>> GatherFromDevice(const TransferPlan& plan, const LanePlan& lane,
                                                        std::span<const uint32_t> segments, const KvPoolView& pool,
-                                                       const KvBlockTables& tables,
-                                                       std::span<const std::span<std::byte>> payloads) {
-  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, segments, TransferEnd::kSource, pool, tables));
+                                                       const KvBlockTables& tables, const SlotToFill& to) {
+  Places places;
+  if (to.outbox != nullptr) {
+    BATON_CHECK(LenderOf(pool) != nullptr, "KV for the outbox of a device that has none");
+    BATON_ASSIGN_OR_RETURN(places, PlacesIn(*pool.movers.front(), to));
+  }
+  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, segments, TransferEnd::kSource, pool, tables,
+                                           to.outbox != nullptr ? &places : nullptr));
+  const KvPacked packed = to.outbox != nullptr ? KvPacked::kOutbox : KvPacked::kStaging;
   for (size_t m = 0; m < work.movers.size(); ++m)
-    BATON_RETURN_IF_ERROR(pool.movers[m]->Gather(work.movers[m].moves, work.movers[m].moved));
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Gather(work.movers[m].moves, work.movers[m].moved, packed));
   std::vector<uint64_t> digests;
   for (size_t i = 0; i < segments.size(); ++i) {
     const KvMoved moved = SumOf(work, i);
@@ -162,16 +236,14 @@ absl::StatusOr<std::vector<uint64_t>> GatherFromDevice(const TransferPlan& plan,
     digests.push_back(moved.digest);
   }
   ForEachStretch(work, pool, [&](const std::byte* staged, size_t part, int64_t at, size_t bytes) {
-    std::memcpy(payloads[part].data() + at, staged, bytes);
+    std::memcpy(to.payloads[part].data() + at, staged, bytes);
   });
   return digests;
 }
 
 absl::Status ScatterToDevice(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
                              const KvPoolView& pool, const KvBlockTables& tables) {
-  std::vector<uint32_t> segments;
-  for (const SlotContent::Part& part : parts) segments.push_back(part.segment.segment);
-  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, segments, TransferEnd::kTarget, pool, tables));
+  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables));
   ForEachStretch(work, pool, [&](std::byte* staged, size_t part, int64_t at, size_t bytes) {
     std::memcpy(staged, parts[part].payload.data() + at, bytes);
   });
@@ -181,15 +253,33 @@ absl::Status ScatterToDevice(const TransferPlan& plan, const LanePlan& lane, std
   }
   for (size_t m = 0; m < work.movers.size(); ++m) {
     MoverWork& own = work.movers[m];
-    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.moves, own.moved));
-    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.copies, own.copied));
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.moves, own.moved, KvPacked::kStaging));
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.copies, own.copied, KvPacked::kStaging));
   }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const KvMoved moved = SumOf(work, i);
-    if (moved.digest != parts[i].segment.wire_digest)
-      return Differs("damaged on the way", work.first[i], parts[i].segment.wire_digest, moved.digest);
+  return CheckArrived(work, parts);
+}
+
+absl::Status ScatterFromOutbox(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
+                               const KvPoolView& pool, const KvBlockTables& tables, const PeerOutbox& from) {
+  if (from.memory == nullptr || pool.movers.size() != 1)
+    return absl::DataLossError("a slot whose payloads are in memory that is not open here");
+  Places places;
+  uint64_t begin = parts.front().at, end = begin;
+  for (const SlotContent::Part& part : parts) {
+    places.push_back(static_cast<int64_t>(part.at));
+    begin = std::min(begin, part.at);
+    end = std::max(end, part.at + part.segment.bytes);
   }
-  return absl::OkStatus();
+  const uint64_t buffer = parts.front().segment.outbox - 1;
+  if (end > from.buffer_bytes)
+    return absl::DataLossError(StrCat("a slot of ", end, " bytes in buffers of ", from.buffer_bytes));
+  KvMover& mover = *pool.movers.front();
+  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables, &places));
+  BATON_RETURN_IF_ERROR(mover.Fetch(*from.memory, static_cast<int64_t>(buffer * from.buffer_bytes + begin),
+                                    static_cast<int64_t>(begin), static_cast<int64_t>(end - begin)));
+  MoverWork& own = work.movers.front();
+  BATON_RETURN_IF_ERROR(mover.Scatter(own.moves, own.moved, KvPacked::kInbox));
+  return CheckArrived(work, parts);
 }
 
 }  // namespace baton

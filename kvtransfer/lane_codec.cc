@@ -58,6 +58,7 @@ void Encode(const LaneClosed& m, v1::LaneMessage& out) {
 void Encode(const LaneBound& m, v1::LaneMessage& out) {
   out.mutable_bound();
   for (SlotTurn grant : m.grants) Set(*out.mutable_bound()->add_grants(), grant);
+  out.mutable_bound()->set_reads_outbox(m.reads_outbox);
 }
 void Encode(const LaneBusy& m, v1::LaneMessage& out) { out.mutable_busy()->set_elsewhere(m.elsewhere); }
 void Encode(const LaneGone& m, v1::LaneMessage& out) { out.mutable_gone()->set_reason(WireText(m.reason)); }
@@ -78,6 +79,8 @@ void EncodeHello(const LaneHello& hello, v1::LaneHello& out) {
   *out.mutable_layout() = EncodeLayout(hello.side.layout);
   out.set_tensor_parallel_size(static_cast<uint32_t>(hello.side.tensor_parallel_size));
   for (int layer : hello.side.stage_layers) out.add_stage_layers(static_cast<uint32_t>(layer));
+  out.set_outbox(hello.outbox);
+  out.set_outbox_buffer_bytes(hello.outbox_buffer_bytes);
 }
 
 void EncodeSelfTest(const SelfTestMessage& test, v1::LaneMessage::SelfTest& out) {
@@ -109,6 +112,8 @@ absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
     hello.side.stage_layers.push_back(static_cast<int>(layer));
   }
   hello.kv_digest = in.kv_digest().empty() ? kKvDigestUnnamed : in.kv_digest();
+  hello.outbox = in.outbox();
+  hello.outbox_buffer_bytes = in.outbox_buffer_bytes();
   BATON_RETURN_IF_ERROR(CheckSide(hello.side));
   return hello;
 }
@@ -131,7 +136,7 @@ absl::StatusOr<LaneMessage> DecodeSelfTest(const v1::LaneMessage::SelfTest& in) 
 
 absl::StatusOr<LaneMessage> DecodeBound(const LaneKey& key, const v1::LaneMessage::Bound& in) {
   if (in.grants_size() > kMaxGrants) return absl::InvalidArgumentError(StrCat(in.grants_size(), " grants"));
-  LaneBound bound{key, {}};
+  LaneBound bound{key, {}, in.reads_outbox()};
   for (const v1::SlotTurn& grant : in.grants()) bound.grants.push_back(Get(grant));
   return ToPrefill(std::move(bound));
 }

@@ -22,6 +22,8 @@ struct LaneHello {
   std::string incarnation, model_digest, numerics_id;
   KvSide side;
   std::string kv_digest = kKvDigestName;
+  std::string outbox = {};           ///< KvOutbox::card; empty: there is none
+  uint64_t outbox_buffer_bytes = 0;  ///< of each of its buffers
 };
 
 using LaneMessage = std::variant<LaneHello, ToDecode, ToPrefill, SelfTestMessage>;

@@ -70,6 +70,7 @@ using ToDecode = std::variant<OpenLane, SlotFull, LaneDone, LaneClosed>;
 struct LaneBound {
   LaneKey lane;
   std::vector<SlotTurn> grants;
+  bool reads_outbox = false;  ///< payloads may lie in the writer's outbox, which its hello named
 };
 /// No blocks or no landing slots now: ask again. `elsewhere`: there may never be any at this address of the decode
 /// worker, another ticket will name another.

@@ -78,7 +78,7 @@ absl::StatusOr<SlotContent> ReadSlot(std::span<const std::byte> slot, const Lane
     if (at > slot.size() || segment.bytes > slot.size() - at) {
       return absl::DataLossError(StrCat("segment ", segment.segment, " of ", segment.bytes, " bytes leaves the slot"));
     }
-    content.parts.push_back({segment, slot.subspan(at, segment.bytes)});
+    content.parts.push_back({segment, slot.subspan(at, segment.bytes), at});
     at += Aligned(segment.bytes);
   }
   return content;

@@ -42,7 +42,7 @@ absl::StatusOr<uint64_t> GatherRun(const KvRun& run, const RunPieces& pieces, st
 
 absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
                                     std::span<const uint32_t> segments, const KvPoolView& pool,
-                                    const KvBlockTables& tables, std::span<std::byte> slot) {
+                                    const KvBlockTables& tables, std::span<std::byte> slot, const OutboxRoom* outbox) {
   std::vector<SlotSegment> entries;
   for (uint32_t segment : segments) {
     entries.push_back(
@@ -52,10 +52,11 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
   absl::Status status;
   if (!pool.movers.empty()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<uint64_t> digests,
-                           GatherFromDevice(plan, lane, segments, pool, tables, payloads));
+                           GatherFromDevice(plan, lane, segments, pool, tables, {slot, payloads, outbox}));
     for (size_t i = 0; i < entries.size(); ++i) entries[i].wire_digest = entries[i].source_digest = digests[i];
+    for (SlotSegment& entry : entries) entry.outbox = outbox != nullptr ? outbox->named + 1 : 0;
     BATON_RETURN_IF_ERROR(BeginSlot(slot, key, turn, entries).status());
-    return SlotBytes(entries);
+    return outbox != nullptr ? SlotOverheadBytes(entries.size()) : SlotBytes(entries);
   }
   for (size_t i = 0; i < entries.size() && status.ok(); ++i) {
     plan.ForEachRun(lane, static_cast<int>(segments[i]), TransferEnd::kSource, [&](const KvRun& run) {

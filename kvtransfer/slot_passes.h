@@ -2,12 +2,15 @@
 // the receiver's. Both walk the transfer plan's runs; both derive the digest of what they move (common/kv_digest.h).
 //
 // Over host memory they are the CPU's; over a device's memory its KvMover does the work, and the bytes go through its
-// staging memory (device_passes.h). Pure but for the memory they are given; the transfer thread's.
+// staging memory, or between two devices of one machine through outbox and inbox (device_passes.h). Pure but for the
+// memory they are given; the transfer thread's.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,19 +50,36 @@ struct KvPoolView {
 /// A sequence's block numbers by position, per group.
 using KvBlockTables = std::vector<std::vector<int32_t>>;
 
-/// Packs `segments` of `lane` into `slot`; returns the bytes to send. DataLoss with the coordinates when the blocks do
-/// not hold what was computed there (the digests kept beside them differ), or are not there at all.
+/// The buffer of the own device's outbox that a slot's payloads go to. `named`: the one that the slot says; another one
+/// for tests.
+struct OutboxRoom {
+  uint32_t buffer = 0, named = 0;
+};
+/// A peer's outbox; null: it is not open here.
+struct PeerOutbox {
+  std::shared_ptr<OpenedOutbox> memory;
+  uint64_t buffer_bytes = 0;
+};
+/// Who moves KV of this pool between devices, if one does: a device of several ranks has a part of each slot only.
+KvMover* LenderOf(const KvPoolView& pool);
+/// Opens the outbox that a peer's hello names. FailedPrecondition: the reason why its KV does not come from there.
+absl::StatusOr<PeerOutbox> OpenOutbox(const KvPoolView& pool, std::string_view card, uint64_t buffer_bytes);
+
+/// Packs `segments` of `lane` into `slot`, or the payloads into `outbox` of a pool that LenderOf is not null of;
+/// returns the bytes to send. DataLoss with the coordinates when the blocks do not hold what was computed there (the
+/// digests kept beside them differ), or are not there at all.
 absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
                                     std::span<const uint32_t> segments, const KvPoolView& pool,
-                                    const KvBlockTables& tables, std::span<std::byte> slot);
+                                    const KvBlockTables& tables, std::span<std::byte> slot,
+                                    const OutboxRoom* outbox = nullptr);
 
-/// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks. The slot may change
-/// meanwhile: every byte of its payload is read once. DataLoss with the
-/// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as
-/// garbage.
+/// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks; payloads that are in
+/// the writer's outbox come `from` there. Slot and outbox may change meanwhile: every byte of a payload is read once.
+/// DataLoss with the coordinates when a segment is missing, has the wrong size or its digest differs: then what was
+/// written counts as garbage.
 absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
-                                  std::span<const uint32_t> wanted, const KvPoolView& pool,
-                                  const KvBlockTables& tables);
+                                  std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables,
+                                  const PeerOutbox& from = {});
 
 /// The room that a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add
 /// up to SlotRoom(bytes).

@@ -156,8 +156,8 @@ absl::Status VerifyAndScatterSegment(const TransferPlan& plan, const LanePlan& l
 }  // namespace
 
 absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
-                                  std::span<const uint32_t> wanted, const KvPoolView& pool,
-                                  const KvBlockTables& tables) {
+                                  std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables,
+                                  const PeerOutbox& from) {
   std::vector<SlotContent::Part> parts;
   for (uint32_t segment : wanted) {
     const auto part = std::find_if(content.parts.begin(), content.parts.end(),
@@ -171,6 +171,11 @@ absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane
     }
     parts.push_back(*part);
   }
+  if (parts.empty()) return absl::OkStatus();
+  const uint32_t outbox = parts.front().segment.outbox;
+  if (std::ranges::any_of(parts, [&](const SlotContent::Part& part) { return part.segment.outbox != outbox; }))
+    return absl::DataLossError("a slot whose payloads are in two memories");
+  if (outbox != 0) return ScatterFromOutbox(plan, lane, parts, pool, tables, from);
   if (!pool.movers.empty()) return ScatterToDevice(plan, lane, parts, pool, tables);
   for (const SlotContent::Part& part : parts)
     BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, part, pool, tables));

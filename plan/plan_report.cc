@@ -40,6 +40,12 @@ constexpr RoomKind kRoomKinds[] = {
     {"scales", "scales of KV", &kernels::DeviceRooms::scales},
     {"sums", "sums over ranks", &kernels::DeviceRooms::sums}};
 
+/// Of a worker of such a GPU that hands over; the plan's has both roles.
+int64_t HandoffBytes(WorkerConfig config) {
+  config.role = "prefill";
+  return kernels::HandoffBytes(config.LentSlotBytes());
+}
+
 nlohmann::ordered_json WorkingJson(const kernels::DeviceRooms& rooms) {
   nlohmann::ordered_json out;
   for (const RoomKind& kind : kRoomKinds) out[kind.key] = rooms.*kind.bytes;
@@ -193,9 +199,10 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
                         "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
                         "its machine map%s\n",
                         MiB(plan.landing_bytes),
-                        config.device == "cpu" ? ""
-                                               : StrCat("; a GPU with --role prefill or decode has lists of ",
-                                                        kernels::device_sizes::kKvLists, " bytes beside"));
+                        config.device == "cpu"
+                            ? ""
+                            : StrCat("; a GPU with --role prefill or decode has lists and buffers of ",
+                                     HandoffBytes(config), " bytes beside"));
   if (plan.text_bytes > 0)
     absl::StrAppendFormat(&out,
                           "grammars: a worker keeps about %.2f MiB of its tokenizer beside, %d bytes for each of %d "

@@ -213,6 +213,14 @@ void Dialer::Tick() {
   for (const auto& test : tests) test->Tick();
 }
 
+void Dialer::AddToPath(prefill::PeerId peer, const std::string& how) {
+  const auto call = calls_.find(peer);
+  if (call == calls_.end()) return;
+  absl::StrAppend(&call->second.path.path, " + ", how);
+  LogInfo("sender: decode worker {} takes KV by {}", Printable(call->second.path.incarnation), call->second.path.path);
+  Publish();
+}
+
 void Dialer::Publish() {
   std::vector<PeerPath> paths;
   for (const auto& [peer, call] : calls_) {

@@ -63,6 +63,8 @@ class Dialer {
   /// The peer breaks the protocol: OnPeerLost.
   void Drop(prefill::PeerId peer, const absl::Status& why);
   void Tick();
+  /// More of the way to a peer that was reached: `how` is added to its path.
+  void AddToPath(prefill::PeerId peer, const std::string& how);
 
   // ---- any thread
   std::vector<PeerPath> paths() const;

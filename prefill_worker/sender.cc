@@ -12,19 +12,30 @@ namespace {
 
 constexpr size_t kBuffers = 16;
 
+/// Who shares memory with a peer already may say where more of it is.
+bool MayLend(const Transport& transport) { return transport.name() == "shm"; }
+
 }  // namespace
 
 Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,
                worker::TransferLoop& thread, SenderEvents& events)
     : pool_(std::move(pool)),
-      hello_(EncodeLaneMessage(std::move(hello))),
+      lender_(LenderOf(pool_)),
+      hello_(EncodeLaneMessage(hello)),
       clock_(clock),
       thread_(thread),
       events_(events),
       source_fault_rate_(dial.fault_rate / 4),
       memory_(kBuffers * slot_bytes),
       buffers_(memory_, slot_bytes),
-      dialer_(std::move(dial), clock, thread, *this) {}
+      outbox_(lender_ != nullptr ? lender_->outbox().buffers : 0),
+      dialer_(std::move(dial), clock, thread, *this) {
+  if (lender_ != nullptr) {
+    hello.outbox = lender_->outbox().card;
+    hello.outbox_buffer_bytes = lender_->outbox().buffer_bytes;
+  }
+  local_hello_ = EncodeLaneMessage(hello);
+}
 
 Sender::~Sender() = default;
 
@@ -48,7 +59,7 @@ void Sender::Connect(prefill::PeerId peer, const std::string& addresses) {
 void Sender::OnReached(prefill::PeerId id, Way way) {
   Peer& peer = peers_.at(id);
   peer.way = way;
-  way.transport->Send(way.number, hello_, [](const absl::Status&) {});
+  way.transport->Send(way.number, MayLend(*way.transport) ? local_hello_ : hello_, [](const absl::Status&) {});
   for (const auto& work : std::exchange(peer.waiting, {})) work();
 }
 
@@ -68,6 +79,7 @@ void Sender::OnPeerLost(prefill::PeerId id, const absl::Status& why) {
   ++counters_.peers_lost;
   peers_.erase(id);
   DropWaiting(id);
+  TakeBack(id, [](const SlotOfLane&) { return true; });
   events_.OnPush(prefill::PeerLost{id, std::string(why.message())});
 }
 
@@ -78,7 +90,14 @@ void Sender::OnPeerMessage(prefill::PeerId id, std::string_view bytes) {
     message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) return dialer_.Drop(id, message.status());
   ToPrefill& lane = std::get<ToPrefill>(*message);
-  if (const auto* free = std::get_if<SlotFree>(&lane)) Arrive(id, free->lane, 1);
+  if (const auto* bound = std::get_if<LaneBound>(&lane); bound != nullptr && bound->reads_outbox) OnReadsOutbox(id);
+  if (const auto* free = std::get_if<SlotFree>(&lane)) {
+    Arrive(id, free->lane, 1);
+    const SlotOfLane answered{free->lane, {free->grant.slot, free->grant.turn - 1}};
+    TakeBack(id, [&](const SlotOfLane& slot) { return slot == answered; });
+  }
+  if (const auto* ended = std::get_if<LaneClosedAck>(&lane))
+    TakeBack(id, [&](const SlotOfLane& slot) { return slot.first == ended->lane; });
   events_.OnPush(prefill::FromDecode{id, std::move(lane)});
 }
 
@@ -106,17 +125,27 @@ void Sender::Write(WriteOrder order) {
     return events_.OnPush(
         prefill::Written{order.peer, order.lane, order.slot, absl::UnavailableError("the decode worker was lost")});
   }
-  const Way way = Find(order.peer)->way;
-  const std::span<std::byte> there = way.transport->slot_of(way.number, order.slot.slot);
-  if (!there.empty()) return Begin(std::move(order), nullptr, there);
-  std::optional<BouncePool::Buffer> buffer;
-  if (!waiting_.contains(order.peer)) buffer = buffers_.Take(order.peer);
-  if (!buffer) {
+  std::optional<Room> room;
+  if (!waiting_.contains(order.peer)) room = RoomFor(order);
+  if (!room) {
     ++counters_.waiting;
     return waiting_[order.peer].push_back(std::move(order));
   }
-  auto held = std::make_shared<BouncePool::Buffer>(*std::move(buffer));
-  Begin(std::move(order), held, held->bytes());
+  Begin(std::move(order), *std::move(room));
+}
+
+std::optional<Sender::Room> Sender::RoomFor(const WriteOrder& order) {
+  const Peer& peer = *Find(order.peer);
+  const std::span<std::byte> there = peer.way.transport->slot_of(peer.way.number, order.slot.slot);
+  std::optional<Buffer> lent;
+  if (peer.reads_outbox) lent = outbox_.Take(order.peer);
+  if (peer.reads_outbox && !lent && outbox_.Holds(order.peer)) return std::nullopt;
+  // Staged, where all are others', who may be frozen: nobody waits for another's answers.
+  if (!there.empty()) return Room{there, nullptr, std::move(lent)};
+  std::optional<Buffer> bounce = buffers_.Take(order.peer);
+  if (!bounce) return std::nullopt;
+  auto held = std::make_shared<Buffer>(*std::move(bounce));
+  return Room{held->bytes(), held, std::move(lent)};
 }
 
 void Sender::BeginWaiting() {
@@ -126,14 +155,13 @@ void Sender::BeginWaiting() {
       auto next = waiting_.upper_bound(begun_last_);
       if (next == waiting_.end()) next = waiting_.begin();
       begun_last_ = next->first;
-      std::optional<BouncePool::Buffer> buffer = buffers_.Take(begun_last_);
-      if (!buffer) continue;
+      std::optional<Room> room = RoomFor(next->second.front());
+      if (!room) continue;
       WriteOrder order = std::move(next->second.front());
       next->second.pop_front();
       --counters_.waiting;
       if (next->second.empty()) waiting_.erase(next);
-      auto held = std::make_shared<BouncePool::Buffer>(*std::move(buffer));
-      Begin(std::move(order), held, held->bytes());
+      Begin(std::move(order), *std::move(room));
       begun = true;
     }
   }
@@ -155,13 +183,39 @@ void Sender::SpoilSource(WriteOrder& order) {
   for (std::vector<int32_t>& blocks : order.tables) std::ranges::reverse(blocks);
 }
 
-void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes) {
+absl::StatusOr<uint64_t> Sender::Gather(const WriteOrder& order, const Room& room) {
+  OutboxRoom outbox;
+  if (room.outbox) outbox.buffer = outbox.named = static_cast<uint32_t>(room.outbox->number());
+  // As if the decode worker read it at the wrong time: another slot's.
+  if (room.outbox && std::uniform_real_distribution<double>(0, 1)(random_) < source_fault_rate_)
+    outbox.named = static_cast<uint32_t>((outbox.named + 1) % outbox_.size());
+  return GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane, order.slot.turn, order.segments,
+                    pool_, order.tables, room.slot, room.outbox ? &outbox : nullptr);
+}
+
+/// It says so with every lane.
+void Sender::OnReadsOutbox(prefill::PeerId id) {
+  Peer* peer = Find(id);
+  if (lender_ == nullptr || peer == nullptr || std::exchange(peer->reads_outbox, true)) return;
+  dialer_.AddToPath(id, "CUDA IPC");
+}
+
+template <class AreRead>
+void Sender::TakeBack(prefill::PeerId peer, AreRead are_read) {
+  const auto found = lent_.find(peer);
+  if (found == lent_.end()) return;
+  const size_t read = std::erase_if(found->second, [&](const auto& one) { return are_read(one.first); });
+  if (found->second.empty()) lent_.erase(found);
+  if (read > 0 && !waiting_.empty()) thread_.Post([this] { BeginWaiting(); });
+}
+
+void Sender::Begin(WriteOrder order, Room room) {
   if (source_fault_rate_ > 0) SpoilSource(order);
   Depart(order.peer, order.lane);
-  const absl::StatusOr<uint64_t> bytes = GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane,
-                                                    order.slot.turn, order.segments, pool_, order.tables, slot_bytes);
+  const absl::StatusOr<uint64_t> bytes = Gather(order, room);
   if (!bytes.ok()) {
     Arrive(order.peer, order.lane, 1);
+    if (!waiting_.empty()) thread_.Post([this] { BeginWaiting(); });  // for the buffer that it did not need
     LogWarning("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
                View(bytes.status().message()));
     const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: decode hears of no slot
@@ -171,20 +225,24 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
   int64_t kv_bytes = 0;  // without header, entries and padding: what the other side places
   for (const uint32_t segment : order.segments)
     kv_bytes += order.plan->SegmentBytes(order.plan->lanes()[order.lane.lane], static_cast<int>(segment));
-  way.transport->Write(way.number, {order.lane, order.slot}, slot_bytes.first(*bytes),
-                       [this, buffer, kv_bytes, id = order.peer, lane = order.lane,
-                        slot = order.slot](const absl::Status& status) mutable {
+  const SlotOfLane written{order.lane, order.slot};
+  if (room.outbox) lent_[order.peer].emplace(written, *std::move(room.outbox));
+  std::shared_ptr<Buffer> buffer = std::move(room.bounce);
+  way.transport->Write(way.number, {order.lane, order.slot}, room.slot.first(*bytes),
+                       [this, buffer, kv_bytes, id = order.peer, lane = order.lane, slot = order.slot,
+                        written](const absl::Status& status) mutable {
                          buffer.reset();
                          if (status.ok()) {
                            counters_.bytes += kv_bytes;
                            ++counters_.slots;
                          } else {
                            Arrive(id, lane, 1);
+                           TakeBack(id, [&](const SlotOfLane& one) { return one == written; });
                          }
                          events_.OnPush(prefill::Written{id, lane, slot, status});
                          if (!waiting_.empty()) thread_.Post([this] { BeginWaiting(); });
                        });
-  if (PlantedBug("bounce buffer returned early") && buffer) const BouncePool::Buffer early = std::move(*buffer);
+  if (PlantedBug("bounce buffer returned early") && buffer) const Buffer early = std::move(*buffer);
 }
 
 void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {

@@ -1,5 +1,9 @@
 // The transfer thread's half of the prefill side: the pass that gathers and checks a slot, the writes, messages to
 // decode workers (which its dialer connects to). Decides nothing; the prefill desk does, on the scheduler thread.
+//
+// Where a decode worker of this machine has said that it reads this GPU's outbox, payloads go into a buffer of it, and
+// the slot has only its table. The buffer is the decode worker's to read until it answers the slot, has acknowledged
+// the lane's end, or is lost. Where others have them all KV is staged.
 #pragma once
 
 #include <atomic>
@@ -65,8 +69,18 @@ class Sender final : public SenderControl, private DialEvents {
   struct Peer {
     Way way;                                     ///< null until it is reached
     std::vector<std::function<void()>> waiting;  ///< for that
+    bool reads_outbox = false;
     bool reached() const { return way.transport != nullptr; }
   };
+
+  using Buffer = BouncePool::Buffer;
+  /// Where a slot is packed.
+  struct Room {
+    std::span<std::byte> slot;       ///< in a bounce buffer, or in the peer's own memory
+    std::shared_ptr<Buffer> bounce;  ///< null: in the peer's
+    std::optional<Buffer> outbox;    ///< for the payloads
+  };
+  using SlotOfLane = std::pair<LaneKey, SlotTurn>;
 
   void OnReached(prefill::PeerId peer, Way way) override;
   void OnPeerMessage(prefill::PeerId peer, std::string_view bytes) override;
@@ -76,15 +90,22 @@ class Sender final : public SenderControl, private DialEvents {
   /// Begins what waits for buffers, one of each peer in turn.
   void BeginWaiting();
   void DropWaiting(prefill::PeerId peer, const LaneKey* lane = nullptr);
-  /// `slot_bytes`: where it is packed, in `buffer` or, without one, in the peer's own memory.
-  void Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes);
+  /// Nothing when the slot must wait for a buffer.
+  std::optional<Room> RoomFor(const WriteOrder& order);
+  void Begin(WriteOrder order, Room room);
+  absl::StatusOr<uint64_t> Gather(const WriteOrder& order, const Room& room);
   void SpoilSource(WriteOrder& order);
+  void OnReadsOutbox(prefill::PeerId peer);
+  /// The peer reads none of the outbox's buffers any more that hold slots which `are_read`.
+  template <class AreRead>
+  void TakeBack(prefill::PeerId peer, AreRead are_read);
   void Depart(prefill::PeerId peer, const LaneKey& lane);
   void Arrive(prefill::PeerId peer, const LaneKey& lane, int slots);
   Peer* Find(prefill::PeerId peer);
 
   const KvPoolView pool_;
-  const std::string hello_;
+  KvMover* const lender_;            ///< null: no peer reads a device's memory
+  std::string hello_, local_hello_;  ///< the second to peers of this machine
   const Clock& clock_;
   worker::TransferLoop& thread_;
   SenderEvents& events_;
@@ -94,9 +115,10 @@ class Sender final : public SenderControl, private DialEvents {
   const double source_fault_rate_;  ///< for tests
   std::mt19937_64 random_{1};
   std::vector<std::byte> memory_;
-  BouncePool buffers_;
-  std::map<prefill::PeerId, std::deque<WriteOrder>> waiting_;  ///< for a buffer; never empty
-  prefill::PeerId begun_last_ = 0;                             ///< of those that waited
+  BouncePool buffers_, outbox_;
+  std::map<prefill::PeerId, std::map<SlotOfLane, Buffer>> lent_;  ///< never empty
+  std::map<prefill::PeerId, std::deque<WriteOrder>> waiting_;     ///< for a buffer; never empty
+  prefill::PeerId begun_last_ = 0;                                ///< of those that waited
   std::map<prefill::PeerId, Peer> peers_;
   Dialer dialer_;  ///< last: its transports call back
 };

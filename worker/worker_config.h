@@ -88,6 +88,7 @@ struct WorkerConfig {
   bool require_rdma = false;
   bool kv_tls = false;
   bool kv_kernel_tls = true;
+  bool kv_cuda_ipc = true;
   int32_t landing_port = 0;
   int32_t landing_slots = 32;
   int64_t landing_slot_bytes = 1 << 20;
@@ -123,6 +124,12 @@ struct WorkerConfig {
   /// Ranks of several processes, which each hand over the KV that they keep.
   bool ranks_are_processes() const { return nnodes > 1 || (ranks() > 1 && distributed_executor_backend == "mp"); }
   bool ranks_carry_kv() const { return role != "both" && ranks_are_processes(); }
+  /// The bytes of a buffer through which a rank's GPU lends its KV to others of the machine, or takes theirs; 0: it
+  /// does neither. Of ranks that are threads each has a part of every slot only.
+  int64_t LentSlotBytes() const {
+    const bool lends = role != "both" && kv_cuda_ipc && (ranks() == 1 || ranks_carry_kv());
+    return lends ? landing_slot_bytes : 0;
+  }
   /// Where a rank of this machine takes KV: its first at --landing-port, the next at the next port; 0: any.
   int32_t LandingPortOf(int rank) const { return landing_port == 0 ? 0 : landing_port + rank - first_local_rank(); }
 
@@ -285,6 +292,9 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
   field("kv-kernel-tls", c.kv_kernel_tls, "",
         "with --kv-tls, the kernel encrypts KV that is sent by tcp, where it can: Linux from 6.14 on, with its module "
         "tls");
+  field("kv-cuda-ipc", c.kv_cuda_ipc, "",
+        "KV that comes by shm from a prefill worker on a GPU is read from its memory by the decode worker's GPU, where "
+        "CUDA IPC opens it; else it is staged through host memory");
   field("landing-port", c.landing_port, "port",
         "where a decode worker takes KV, and its further rank processes at the next ports; 0 = any free port",
         Range(0, 65535));

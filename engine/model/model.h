@@ -74,6 +74,7 @@ struct ModelSource {
   int64_t host_limit_bytes = 0;    ///< of the host's memory, for loading onto a device; 0: what is free of it
   int64_t one_shot_sum_bytes = 0;  ///< kernels::DeviceConfig::one_shot_bytes
   bool hands_over = false;         ///< KV will be moved (Ops::MakeKvMover)
+  int64_t lent_slot_bytes = 0;     ///< and so many bytes of it at a time are read by other GPUs of the machine
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.

@@ -43,7 +43,7 @@ kernels::DeviceRooms RankRooms(const ModelSource& source, const kernels::StepLim
     rooms.sums += kernels::GatheredBytes(place.tensor_size, limits.rows * hidden_size) +
                   kernels::OneShotBytes(place.tensor_size, source.one_shot_sum_bytes);
   }
-  if (source.hands_over) rooms.handoff = kernels::device_sizes::kKvLists;
+  if (source.hands_over) rooms.handoff = kernels::HandoffBytes(source.lent_slot_bytes);
   return rooms;
 }
 

@@ -1,8 +1,10 @@
 // The emulated half of peer_memory.h: memory of kind kPeer is a file in memory, which other processes map.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
@@ -68,6 +70,11 @@ std::string PeerMemory::Open(const MemoryCard& card) {
     return {};
   }
   if (card.refused[0] != 0) return card.refused;
+  return OpenHandle(card);
+}
+
+// Files of other users' processes cannot be opened here, nor those of a process that has ended.
+std::string PeerMemory::OpenHandle(const MemoryCard& card) {
   int pid = 0, descriptor = 0;
   size_t pages = 0, offset = 0;
   if (std::sscanf(card.handle, "%d %d %zu %zu", &pid, &descriptor, &pages, &offset) != 4)
@@ -76,7 +83,15 @@ std::string PeerMemory::Open(const MemoryCard& card) {
   if (!open_handles.emplace(device_, card.handle).second) return "the handle is open already (emulated)";
   handle_ = card.handle;
   const int file = open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor)).c_str(), O_RDWR);
-  void* at = file < 0 ? MAP_FAILED : mmap(nullptr, mapped_ = pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, off_t{0});
+  struct stat facts{};
+  const bool is_there = file >= 0 && fstat(file, &facts) == 0;
+  const size_t there = std::min(pages, static_cast<size_t>(facts.st_size));
+  if (is_there && (offset > there || there - offset < card.bytes)) {
+    close(file);
+    return "its handle opens " + std::to_string(there - std::min(there, offset)) + " bytes, its card says " +
+           std::to_string(card.bytes);
+  }
+  void* at = is_there ? mmap(nullptr, mapped_ = pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, off_t{0}) : MAP_FAILED;
   if (file >= 0) close(file);
   if (at == MAP_FAILED) return "the handle's process has ended (emulated)";
   opened_ = at;

@@ -1,4 +1,6 @@
 // The CUDA half of peer_memory.h.
+#include <cuda.h>
+
 #include <cstring>
 
 #include "kernels/runtime/peer_memory.h"
@@ -19,6 +21,22 @@ int BoundDevice() {
   int device = 0;
   CheckCuda(cudaGetDevice(&device), "cudaGetDevice", __LINE__);
   return device;
+}
+
+/// Bytes that the driver has mapped from `at` on; nothing links libcuda, so it is asked for at run time. 0: not known.
+size_t MappedBytes(void* at) {
+  static const auto range = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    CheckCuda(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry, 12000, cudaEnableDefault, &found),
+              "cudaGetDriverEntryPoint", __LINE__);
+    return found == cudaDriverEntryPointSuccess ? reinterpret_cast<decltype(&cuMemGetAddressRange_v2)>(entry) : nullptr;
+  }();
+  CUdeviceptr begin = 0;
+  size_t bytes = 0;
+  const auto address = reinterpret_cast<CUdeviceptr>(at);
+  if (range == nullptr || range(&begin, &bytes, address) != CUDA_SUCCESS) return 0;
+  return bytes - static_cast<size_t>(address - begin);
 }
 
 }  // namespace
@@ -50,6 +68,10 @@ std::string PeerMemory::Open(const MemoryCard& card) {
     return error == cudaErrorPeerAccessAlreadyEnabled ? "" : "cudaDeviceEnablePeerAccess: " + text;
   }
   if (card.refused[0] != 0) return card.refused;
+  return OpenHandle(card);
+}
+
+std::string PeerMemory::OpenHandle(const MemoryCard& card) {
   cudaIpcMemHandle_t handle;
   std::memcpy(&handle, card.handle, sizeof(handle));
   const cudaError_t error = cudaIpcOpenMemHandle(&opened_, handle, cudaIpcMemLazyEnablePeerAccess);
@@ -57,6 +79,8 @@ std::string PeerMemory::Open(const MemoryCard& card) {
     opened_ = nullptr;
     return "cudaIpcOpenMemHandle: " + TextOf(error);
   }
+  if (const size_t there = MappedBytes(opened_); there != 0 && there < card.bytes)
+    return "its handle opens " + std::to_string(there) + " bytes, its card says " + std::to_string(card.bytes);
   data_ = opened_;
   return {};
 }

@@ -1,8 +1,9 @@
-// Memory of one GPU that kernels of another write (px::StorePeer): of this process by peer access, of another process
-// of the machine by a CUDA IPC handle.
+// Memory of one GPU that kernels of another write (px::StorePeer) or that another copies from: of this process by peer
+// access, of another process of the machine by a CUDA IPC handle.
 //
-// The memory is of kind MemoryKind::kPeer, made by the rank that owns it; its card goes to the others as bytes.
-// Thread: the one that uses the device. The owner's memory outlives what others write to it.
+// The memory is of kind MemoryKind::kPeer, made by the one that owns it; its card goes to the others as bytes.
+// Thread: the one that uses the device. The owner's memory outlives what others do with it: what one reads whose owner
+// has ended is undefined.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +50,8 @@ class PeerMemory {
   void* data() const { return data_; }
 
  private:
+  std::string OpenHandle(const MemoryCard& card);
+
   void* data_ = nullptr;
   void* opened_ = nullptr;  ///< by a handle
   int device_ = 0;          ///< that opened it

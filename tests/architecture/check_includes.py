@@ -83,7 +83,7 @@ VENDOR = [
     (re.compile(r"^cuda(_runtime|_runtime_api)?\.h$|^cuda_(bf16|fp8|fp16)\.h$"), ("kernels/cuda/", "kernels/runtime/", "kernels/px/")),
     (re.compile(r"^uc[pts]/|^ucp\.h$"), ("kvtransfer/ucx/",)),
     (re.compile(r"^(oneapi/)?dnnl"), ("kernels/cpu/",)),
-    (re.compile(r"^boost/beast"), ("router/http/", "common/http/", "cli/http_client.cc")),
+    (re.compile(r"^boost/beast"), ("router/http/", "common/http/", "common/asio/", "cli/http_client.cc")),
     (re.compile(r"^ares(_[a-z]+)?\.h$"), ("router/discovery/",)),
     (re.compile(r"^nghttp2/"), ("router/outbound/",)),
 ]

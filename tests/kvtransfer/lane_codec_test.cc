@@ -34,6 +34,7 @@ std::vector<LaneMessage> Everything() {
           ToDecode(LaneDone{kKey, 12}),
           ToDecode(LaneClosed{kKey, false}),
           ToPrefill(LaneBound{kKey, {{1, 2}, {3, 4}}}),
+          ToPrefill(LaneBound{kKey, {{1, 2}}, true}),
           ToPrefill(LaneBusy{kKey}),
           ToPrefill(LaneBusy{kKey, true}),
           ToPrefill(LaneGone{kKey, "no room"}),
@@ -80,6 +81,21 @@ TEST(LaneCodec, AHelloNamesItsDigests) {
   EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "off");
   hello.kv_digest.clear();  // older than the name
   EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "sum64");
+}
+
+// A worker of a version without them skips both fields, and says neither.
+TEST(LaneCodec, AnOutboxIsNamedAndReadOnlyByThoseWhoSaySo) {
+  LaneHello hello = Hello();
+  EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).outbox, "");
+  hello.outbox = std::string("\xff\0card", 6);
+  hello.outbox_buffer_bytes = 1 << 20;
+  const auto named = std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello)));
+  EXPECT_EQ(named.outbox, hello.outbox);
+  EXPECT_EQ(named.outbox_buffer_bytes, 1u << 20);
+  for (const bool reads : {false, true}) {
+    const auto bound = DecodeLaneMessage(EncodeLaneMessage(ToPrefill(LaneBound{kKey, {}, reads})));
+    EXPECT_EQ(std::get<LaneBound>(std::get<ToPrefill>(*bound)).reads_outbox, reads);
+  }
 }
 
 TEST(LaneCodec, AHelloSaysEveryVersionOfItsSender) {

@@ -193,6 +193,9 @@ std::vector<Golden> LaneMessages() {
   hello.side.layout = TheLayout();
   hello.side.tensor_parallel_size = 1;
   hello.side.stage_layers = {0, 2, 3};
+  LaneHello lender = hello;
+  lender.outbox = std::string("\xff\0ob", 4);
+  lender.outbox_buffer_bytes = 1 << 20;
 #define KEY "0a0e 08ef9baf8589cf959a12 1003 1802 "  // ticket, epoch 3, lane 2
   return {
       {"open", ToDecode(OpenLane{key, ~0ull, {1, 2}}), "368fb2b59f083786",
@@ -204,6 +207,8 @@ std::vector<Golden> LaneMessages() {
        KEY "3214 0801 110100000000000000 190200000000000000"},
       {"bound", ToPrefill(LaneBound{key, {{1, 2}, {3, 4}}}), "4340ba07c3ddbccf",
        KEY "3a0c 0a04 0801 1002 0a04 0803 1004"},
+      {"bound, reads the outbox", ToPrefill(LaneBound{key, {{1, 2}}, true}), "a56d8c729451220a",
+       KEY "3a08 0a04 0801 1002 1001"},
       {"busy", ToPrefill(LaneBusy{key}), "86aea0c564e811cb", KEY "4200"},
       {"gone", ToPrefill(LaneGone{key, "no room"}), "d28d6ee039c897f5", KEY "4a09 0a07 6e6f20726f6f6d"},
       {"slot free", ToPrefill(SlotFree{key, {5, 6}, true}), "ec91625d961d76ee", KEY "5208 0a04 0805 1006 1001"},
@@ -219,13 +224,19 @@ std::vector<Golden> LaneMessages() {
        "0a2e0a0200021002188004220f08011207666c6f617433321804204022100802120862666c6f617431361804204028200a1a0a0101"
        "10012211080312086670385f65346d33180120c0042810"
        "2801 3203000203 3a08 6e756d6572696373 4205 73756d3634"},
+      {"hello, with an outbox", lender, "cf5c882995dbc4a4",
+       "128701 0804 120b 696e6361726e6174696f6e 1a06 646967657374 224c"
+       "0a2e0a0200021002188004220f08011207666c6f617433321804204022100802120862666c6f617431361804204028200a1a0a0101"
+       "10012211080312086670385f65346d33180120c0042810"
+       "2801 3203000203 3a08 6e756d6572696373 4205 73756d3634"
+       "5204 ff006f62 58808040"},
   };
 #undef KEY
 }
 
 TEST(WireGolden, EveryLaneMessage) {
   const std::vector<Golden> all = LaneMessages();
-  EXPECT_EQ(all.size(), std::variant_size_v<ToDecode> + std::variant_size_v<ToPrefill> + 2)
+  EXPECT_EQ(all.size(), std::variant_size_v<ToDecode> + std::variant_size_v<ToPrefill> + 2 + 2)
       << "one has no golden bytes";
   for (const Golden& golden : all) {
     const std::string expected = Digits(golden.checksum) + Digits(golden.body);

@@ -56,8 +56,12 @@ HandoffPair::HandoffPair(PairOptions options)
                decode_side = worker::SideOf(decode_.memory().layout());
   worker::WorkerConfig config;
   config.landing_slots = options_.landing_slots, config.landing_slot_bytes = kSlotBytes;
-  landing_ = decode_worker::Landing::Create(config, worker::PoolOf(decode_.memory()), "d1", clock_, decode_loop_,
-                                            to_decode_, options_.decode_transport)
+  if (options_.lent_buffers > 0) {
+    prefill_mover_ = std::make_unique<HostMover>(kSlotBytes, options_.lent_buffers);
+    decode_mover_ = std::make_unique<HostMover>(kSlotBytes, options_.lent_buffers);
+  }
+  landing_ = decode_worker::Landing::Create(config, worker::PoolOf(decode_.memory(), decode_mover_.get()), "d1", clock_,
+                                            decode_loop_, to_decode_, options_.decode_transport)
                  .value();
   decode_worker::DeskFacts facts{.side = decode_side, .piece_tokens = kPiece, .incarnation = "d1", .model_digest = "m"};
   facts.handoff.ring_slots = {options_.landing_slots};
@@ -71,7 +75,7 @@ HandoffPair::HandoffPair(PairOptions options)
   sender_ = std::make_unique<prefill_worker::Sender>(
       prefill_worker::DialOptions{
           .host = "127.0.0.1", .kinds = {"sim", "tcp", "shm"}, .make = options_.prefill_transport, .self_test = false},
-      kSlotBytes, worker::PoolOf(prefill_.memory()), hello, clock_, prefill_loop_, to_prefill_);
+      kSlotBytes, worker::PoolOf(prefill_.memory(), prefill_mover_.get()), hello, clock_, prefill_loop_, to_prefill_);
   jobs_ = std::make_unique<prefill_worker::PrefillDesk>(prefill::PushOptions{.no_room_after = std::chrono::seconds(20)},
                                                         prefill_side, kSlotBytes, *sender_, prefill_loop_, clock_);
   jobs_->Use(prefill_.scheduler());

@@ -16,6 +16,7 @@
 #include "prefill_worker/prefill_desk.h"
 #include "prefill_worker/sender.h"
 #include "sim/stepped_engine.h"
+#include "tests/kvtransfer/host_mover.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
 #include "tests/worker/relay_fixture.h"
@@ -31,7 +32,8 @@ struct PairOptions {
   int chunk = 64;      ///< rows of a step
   int chunk_each = 0;  ///< of one prompt; 0: all of them
   int landing_slots = 4;
-  double cuts = 0;  ///< per turn: decode cuts the connection
+  double cuts = 0;            ///< per turn: decode cuts the connection
+  uint32_t lent_buffers = 0;  ///< of a device's outbox on each side; 0: KV is the host's
 };
 
 class HandoffPair {
@@ -46,6 +48,8 @@ class HandoffPair {
   decode::HandoffStats decode_stats() const { return desk_->Stats(); }
   prefill::PushStats prefill_stats() const { return jobs_->Stats(); }
   int restarts() const { return restarts_; }
+  /// Null: KV is the host's.
+  const HostMover* decode_mover() const { return decode_mover_.get(); }
 
  private:
   class WorldClock final : public Clock {
@@ -120,6 +124,7 @@ class HandoffPair {
   std::deque<std::function<void()>> prefill_inbox_, decode_inbox_;
   ToPrefillDesk to_prefill_{*this};
   ToDecodeDesk to_decode_{*this};
+  std::unique_ptr<HostMover> prefill_mover_, decode_mover_;
   std::unique_ptr<prefill_worker::Sender> sender_;
   std::unique_ptr<prefill_worker::PrefillDesk> jobs_;
   std::unique_ptr<decode_worker::Landing> landing_;

@@ -19,7 +19,8 @@ PairOptions Over(std::string kind, uint64_t seed = 1) {
     o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
       return TcpTransport::Create({.landing = shape}, events);
     };
-  } else if (kind == "shm") {
+  } else if (kind.starts_with("shm")) {
+    if (kind == "shm lent") o.lent_buffers = seed % 2 == 0 ? 4 : 16;
     o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
       return ShmTransport::Create({.landing = shape}, events);
     };
@@ -69,6 +70,11 @@ TEST_P(HandoffPairOver, AnswersAreThoseOfOneWorkerAndNothingStaysHeld) {
     EXPECT_EQ(pair.decode_stats().lanes_failed, 0) << "seed " << seed;
     EXPECT_EQ(pair.decode_stats().recomputes, 0) << "seed " << seed;
     EXPECT_EQ(pair.restarts(), 0) << "seed " << seed;
+    EXPECT_EQ(pair.decode_stats().digest_mismatches, 0) << "seed " << seed;
+    if (const HostMover* mover = pair.decode_mover()) {
+      EXPECT_GT(mover->scattered[static_cast<size_t>(KvPacked::kInbox)], 0);
+      EXPECT_EQ(mover->scattered[static_cast<size_t>(KvPacked::kStaging)], 0) << "payloads went through the host";
+    }
     pair.ExpectNothingHeld();
   }
 }
@@ -88,8 +94,8 @@ TEST_P(HandoffPairOver, DamagedSlotsAreSentAgainOrComputedOnDecode) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, HandoffPairOver, ::testing::Values("sim put", "sim message", "tcp", "shm"),
-                         [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Transports, HandoffPairOver,
+                         ::testing::Values("sim put", "sim message", "tcp", "shm", "shm lent"), [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ' ', '_');
                            return name;

@@ -8,9 +8,12 @@
 #include <chrono>
 
 #include "common/str_cat.h"
+#include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/slot_format.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 #include "sim/stepped_engine.h"
 #include "tests/held_port.h"
+#include "tests/kvtransfer/host_mover.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
@@ -27,15 +30,19 @@ const LaneKey kLane{9, 1, 0};
 /// A decode worker's end: takes every slot it is sent.
 class Decode final : public TransportEvents {
  public:
-  explicit Decode(worker::HandLoop& loop) {
-    transport_ = TcpTransport::Create({.landing = {4, kSlotBytes}}, *this).value();
+  explicit Decode(worker::HandLoop& loop, bool shm = false) {
+    if (shm)
+      transport_ = ShmTransport::Create({.landing = {4, kSlotBytes}}, *this).value();
+    else
+      transport_ = TcpTransport::Create({.landing = {4, kSlotBytes}}, *this).value();
     loop.Watch(transport_.get());
   }
   void OnConnected(PeerNumber peer) override { peer_ = peer; }
   void OnMessage(PeerNumber, std::string_view bytes) override {
     const auto message = DecodeLaneMessage(bytes);
     ASSERT_TRUE(message.ok()) << message.status();
-    if (const auto* hello = std::get_if<LaneHello>(&*message)) log += "Hello(" + hello->incarnation + ") ";
+    if (const auto* hello = std::get_if<LaneHello>(&*message))
+      log += "Hello(" + hello->incarnation + ") ", outbox = hello->outbox;
     if (std::holds_alternative<ToDecode>(*message)) log += "Lane ";
   }
   void OnLost(PeerNumber, const absl::Status&) override { log += "Lost "; }
@@ -52,7 +59,7 @@ class Decode final : public TransportEvents {
     return transport_->landing().subspan(slot * kSlotBytes, kSlotBytes);
   }
 
-  std::string log;
+  std::string log, outbox;
 
  private:
   std::unique_ptr<Transport> transport_;
@@ -75,7 +82,10 @@ class Told final : public SenderEvents {
 
 class World {
  public:
-  World() {
+  World() : World(false, 0) {}
+  /// `buffers`: of a device's outbox.
+  World(bool shm, uint32_t buffers) : decode(loop, shm) {
+    if (buffers > 0) mover = std::make_unique<HostMover>(kSlotBytes, buffers);
     const std::vector<int32_t> prompt = engine::RandomTokens(1, 65);
     BATON_CHECK(h.Add(engine::MakeRequest(1, prompt, 1)).ok());
     h.RunAll();
@@ -84,8 +94,9 @@ class World {
     const KvSide side = worker::SideOf(h.memory().layout());
     plan = std::make_shared<const TransferPlan>(TransferPlan::Make(side, side, {0, 64}, 32).value());
     LaneHello hello{.incarnation = "p1", .model_digest = "m", .numerics_id = "n", .side = side};
-    sender = std::make_unique<Sender>(DialOptions{.host = "127.0.0.1", .kinds = {"tcp"}, .self_test = false},
-                                      kSlotBytes, worker::PoolOf(h.memory()), std::move(hello), clock, loop, told);
+    sender = std::make_unique<Sender>(DialOptions{.host = "127.0.0.1", .kinds = {"shm", "tcp"}, .self_test = false},
+                                      kSlotBytes, worker::PoolOf(h.memory(), mover.get()), std::move(hello), clock,
+                                      loop, told);
   }
   void Until(const std::function<bool()>& enough) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -112,7 +123,8 @@ class World {
   SteadyClock clock;
   worker::HandLoop loop;
   Told told;
-  Decode decode{loop};
+  Decode decode;
+  std::unique_ptr<HostMover> mover;
   std::unique_ptr<Sender> sender;
 };
 
@@ -277,6 +289,134 @@ TEST(Sender, TimeUnderWayEndsWithTheAnswers) {
   w.decode.Say(ToPrefill(SlotFree{kLane, {0, 2}, true})), w.decode.Say(ToPrefill(SlotFree{kLane, {1, 2}, true}));
   w.Settle();
   EXPECT_GT(w.sender->counters().nanoseconds, 0);
+}
+
+// ---- a decode worker that reads the GPU's memory
+
+/// It has said that it does.
+void ConnectReader(World& w) {
+  w.Connect();
+  w.decode.Say(ToPrefill(LaneBound{kLane, {}, true}));
+  w.Until([&] { return w.told.log == "Heard "; });
+  w.told.log.clear();
+}
+/// The buffer that a slot says its payload is in; 0: its own.
+uint32_t OutboxOf(World& w, uint32_t slot) {
+  const auto content = ReadSlot(w.decode.Slot(slot), kLane, 1);
+  return content.ok() ? content->parts[0].segment.outbox : 99;
+}
+
+TEST(SenderOutbox, IsNamedToPeersThatShareMemoryAndFilledForThoseWhoReadIt) {
+  World apart(false, 4), without(true, 0);
+  apart.Connect(), without.Connect();
+  EXPECT_EQ(apart.decode.outbox + without.decode.outbox, "");
+
+  World w(true, 4);
+  w.Connect();
+  EXPECT_EQ(w.decode.outbox, w.mover->outbox().card);
+  w.sender->Write(w.MakeWrite(0));
+  w.Until([&] { return w.told.log == "Written(OK) "; });
+  EXPECT_EQ(OutboxOf(w, 0), 0u) << "nobody has said that it reads the outbox";
+  w.decode.Say(ToPrefill(LaneBound{kLane, {}, true}));
+  w.Settle();
+  const std::vector<std::byte> staged(w.decode.Slot(0).begin(), w.decode.Slot(0).end());
+  w.sender->Write(w.MakeWrite(1));
+  w.Settle();
+  ASSERT_NE(OutboxOf(w, 1), 0u);
+  const SlotContent::Part part = ReadSlot(w.decode.Slot(1), kLane, 1)->parts[0];
+  const std::span<std::byte> lent = w.mover->buffer(part.segment.outbox - 1).subspan(part.at, part.segment.bytes);
+  EXPECT_TRUE(std::ranges::equal(lent, std::span(staged).subspan(part.at, part.segment.bytes))) << "the same bytes";
+  EXPECT_FALSE(std::ranges::equal(part.payload, lent)) << "and none in the slot";
+  EXPECT_EQ(w.sender->counters().bytes, static_cast<int64_t>(2 * part.segment.bytes)) << "KV alone";
+}
+
+// One peer has half of the buffers: of four two. `event` gives back those of both slots, or of the first.
+int WrittenAfter(const std::function<void(World&)>& event) {
+  World w(true, 4);
+  ConnectReader(w);
+  for (uint32_t slot = 0; slot < 4; ++slot) w.sender->Write(w.MakeWrite(slot));
+  w.Settle();
+  EXPECT_EQ(w.sender->counters().slots, 2);
+  EXPECT_EQ(w.sender->counters().waiting, 2);
+  event(w);
+  w.Settle();
+  return static_cast<int>(w.sender->counters().slots);
+}
+
+TEST(SenderOutbox, ABufferIsFilledAgainWhenItsSlotWasAnsweredOrItsLaneHasEnded) {
+  const auto say = [](const ToPrefill& message) { return [message](World& w) { w.decode.Say(message); }; };
+  EXPECT_EQ(WrittenAfter([](World&) {}), 2);
+  EXPECT_EQ(WrittenAfter(say(SlotFree{kLane, {0, 2}, true})), 3);
+  EXPECT_EQ(WrittenAfter(say(SlotFree{kLane, {0, 2}, false})), 3) << "to be sent again: gathered again";
+  EXPECT_EQ(WrittenAfter(say(SlotFree{kLane, {0, 1}, true})), 2) << "of the turn before";
+  EXPECT_EQ(WrittenAfter(say(SlotFree{kLane, {2, 2}, true})), 2) << "of a slot that waits";
+  EXPECT_EQ(WrittenAfter(say(SlotFree{{9, 2, 0}, {0, 2}, true})), 2) << "of another lane";
+  EXPECT_EQ(WrittenAfter(say(LaneGone{kLane, ""})), 2) << "it may be reading still";
+  EXPECT_EQ(WrittenAfter(say(LaneVerified{kLane})), 2);
+  EXPECT_EQ(WrittenAfter(say(LaneClosedAck{{9, 2, 0}})), 2) << "of another lane";
+  EXPECT_EQ(WrittenAfter(say(LaneClosedAck{kLane})), 4);
+}
+
+TEST(SenderOutbox, AFlushLeavesItsBuffersToTheReaderAndALostReaderLeavesThemToOthers) {
+  World w(true, 4);
+  ConnectReader(w);
+  for (uint32_t slot = 0; slot < 3; ++slot) w.sender->Write(w.MakeWrite(slot));
+  w.sender->Flush(kPeer, kLane);
+  w.Until([&] { return w.told.log.ends_with("Flushed "); });
+  w.sender->Write(w.MakeWrite(3));
+  w.Settle();
+  EXPECT_EQ(w.sender->counters().slots, 2) << "both buffers are being read";
+  w.decode.HangUp();
+  w.Until([&] { return w.told.log.ends_with("PeerLost "); });
+  EXPECT_EQ(w.sender->counters().waiting, 0);
+
+  Decode next(w.loop, true);
+  w.sender->Connect(6, next.address());
+  w.Until([&] { return next.log == "Hello(p1) "; });
+  next.Say(ToPrefill(LaneBound{kLane, {}, true}));
+  w.Settle();
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    WriteOrder order = w.MakeWrite(slot);
+    order.peer = 6;
+    w.sender->Write(std::move(order));
+  }
+  w.Settle();
+  EXPECT_EQ(w.sender->counters().slots, 4) << "its two";
+}
+
+// Decode workers that answer nothing, on shared memory, where they are not cut off.
+TEST(SenderOutbox, WhereOthersHaveAllBuffersKvIsStaged) {
+  World w(true, 4);
+  std::vector<std::unique_ptr<Decode>> all;
+  for (prefill::PeerId id = 10; id < 15; ++id) {
+    Decode& one = *all.emplace_back(std::make_unique<Decode>(w.loop, true));
+    w.sender->Connect(id, one.address());
+    w.Until([&] { return one.log == "Hello(p1) "; });
+    one.Say(ToPrefill(LaneBound{kLane, {}, true}));
+    w.Settle();
+    for (uint32_t slot = 0; slot < 4; ++slot) {
+      WriteOrder order = w.MakeWrite(slot);
+      order.peer = id;
+      w.sender->Write(std::move(order));
+    }
+    w.Settle();
+  }
+  EXPECT_EQ(w.sender->counters().slots, 2 + 1 + 1 + 4 + 4) << "the first three wait for their own answers";
+  EXPECT_EQ(w.sender->counters().waiting, 2 + 3 + 3);
+  EXPECT_EQ(ReadSlot(all[3]->Slot(0), kLane, 1)->parts[0].segment.outbox, 0u);
+  EXPECT_NE(ReadSlot(all[2]->Slot(0), kLane, 1)->parts[0].segment.outbox, 0u);
+}
+
+TEST(SenderOutbox, ASourceThatChangedNeedsNoBuffer) {
+  World w(true, 4);
+  ConnectReader(w);
+  WriteOrder order = w.MakeWrite(0);
+  order.tables = {{}};
+  for (int i = 0; i < 9; ++i) w.sender->Write(order);
+  w.Settle();
+  for (uint32_t slot = 0; slot < 2; ++slot) w.sender->Write(w.MakeWrite(slot));
+  w.Settle();
+  EXPECT_EQ(w.sender->counters().slots, 2);
 }
 
 TEST(Sender, TwoPeersAreTwo) {

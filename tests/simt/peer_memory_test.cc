@@ -3,12 +3,17 @@
 #include "kernels/runtime/peer_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/px/px.h"
@@ -151,6 +156,105 @@ TEST(PeerMemory, IsRefusedWithTheReason) {
     EXPECT_EQ(twice.Open(other_process), "the handle is open already (emulated)");
   }
   EXPECT_EQ(open(other_process), "") << "it was closed";
+}
+
+// ---- another process
+
+/// A process that owns device memory of `byte` all over, and does what it is told by a letter: f frees it, e ends.
+class Owner {
+ public:
+  explicit Owner(int byte) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe(to) + pipe(from), 0);
+    pid_ = fork();
+    if (pid_ == 0) Own(byte, to[0], from[1], to[1]);
+    close(to[0]), close(from[1]);
+    tell_ = to[1], hear_ = from[0];
+    EXPECT_EQ(read(hear_, &card, sizeof(card)), ssize_t{sizeof(card)});
+  }
+  ~Owner() {
+    Tell('e');
+    close(tell_), close(hear_);
+  }
+  void Tell(char what) {
+    if (pid_ == 0) return;
+    char done = 0;
+    EXPECT_EQ(write(tell_, &what, 1), 1);
+    if (what == 'e') {
+      const pid_t owner = std::exchange(pid_, 0);
+      EXPECT_EQ(waitpid(owner, nullptr, 0), owner);
+    } else {
+      EXPECT_EQ(read(hear_, &done, 1), 1);
+    }
+  }
+
+  MemoryCard card;
+  static constexpr size_t kBytes = 10000;
+
+ private:
+  [[noreturn]] static void Own(int byte, int hear, int tell, int others_end) {
+    UseDevice(1);
+    auto memory = std::make_unique<Memory>(kBytes, MemoryKind::kPeer);
+    Stream stream;
+    stream.FillAsync(memory->data(), byte, kBytes);
+    stream.Synchronize();
+    MemoryCard own = CardOf(*memory);
+    own.process ^= 1;  // drawn before the fork
+    if (write(tell, &own, sizeof(own)) != ssize_t{sizeof(own)}) _exit(1);
+    close(others_end);  // so that the test's end, whatever it is, is this one's
+    for (char what = 0; read(hear, &what, 1) == 1 && what != 'e';) {
+      memory.reset();
+      if (write(tell, &what, 1) != 1) _exit(1);
+    }
+    _exit(0);
+  }
+  pid_t pid_ = 0;
+  int tell_ = -1, hear_ = -1;
+};
+
+/// What a copy of the device's finds there, if it is the same all over; else 0.
+int Found(const PeerMemory& peer) {
+  std::vector<unsigned char> bytes(Owner::kBytes);
+  Stream stream;
+  stream.CopyAsync(bytes.data(), peer.data(), bytes.size());
+  EXPECT_EQ(stream.Synchronize(), "");
+  return std::ranges::count(bytes, bytes[0]) == static_cast<ptrdiff_t>(bytes.size()) ? bytes[0] : 0;
+}
+
+TEST(PeerMemoryOfAnotherProcess, IsReadByCopiesAndByNothingElse) {
+  EXPECT_EQ(UseDevice(0), "");
+  Owner owner(7);
+  PeerMemory peer;
+  ASSERT_EQ(peer.Open(owner.card), "");
+  EXPECT_EQ(Found(peer), 7);
+  EXPECT_DEATH(static_cast<void>(*static_cast<volatile char*>(peer.data())), "") << "it is not the host's";
+}
+TEST(PeerMemoryOfAnotherProcess, IsAnyonesOnceItsOwnerHasFreedIt) {
+  EXPECT_EQ(UseDevice(0), "");
+  Owner owner(7);
+  PeerMemory peer;
+  ASSERT_EQ(peer.Open(owner.card), "");
+  owner.Tell('f');
+  EXPECT_EQ(Found(peer), 0xEE);
+}
+TEST(PeerMemoryOfAnotherProcess, IsNotOpenedOnceItsOwnerHasEnded) {
+  EXPECT_EQ(UseDevice(0), "");
+  Owner owner(7);
+  PeerMemory before, after;
+  ASSERT_EQ(before.Open(owner.card), "");
+  owner.Tell('e');
+  EXPECT_EQ(Found(before), 7);
+  EXPECT_EQ(PeerMemory().Open(owner.card), "the handle is open already (emulated)");
+  EXPECT_EQ(UseDevice(2), "");
+  EXPECT_EQ(after.Open(owner.card), "the handle's process has ended (emulated)");
+}
+TEST(PeerMemoryOfAnotherProcess, HasTheBytesThatItHas) {
+  EXPECT_EQ(UseDevice(0), "");
+  Owner owner(7);
+  MemoryCard longer = owner.card;
+  longer.bytes += 100;
+  PeerMemory peer;
+  EXPECT_EQ(peer.Open(longer), "its handle opens 10000 bytes, its card says 10100");
 }
 
 TEST(PeerMemory, AStopEndsAWaitThatNobodyAnswers) {

@@ -3,175 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "engine/step/executor.h"
-#include "kvtransfer/slot_format.h"
 #include "tests/engine/model/kv_scaled.h"
-#include "worker/process/start_up.h"
+#include "tests/worker/device_sides.h"
 #include "worker/ranks/mover_check.h"
-#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::worker {
 namespace {
-
-constexpr size_t kSlotBytes = 1 << 18;
-
-struct Kind {
-  std::string name, device, dtype, kv;
-};
-const Kind kCpuFloat32{"CPU float32", "cpu", "float32", "auto"}, kCpuBf16{"CPU bfloat16", "cpu", "bfloat16", "auto"},
-    kGpuBf16{"GPU bfloat16", "cuda", "auto", "auto"}, kGpuFp8{"GPU fp8", "cuda", "auto", "fp8"};
-/// Not every CPU computes in bfloat16.
-const Kind& CpuOfFewestBits() {
-  static const bool bf16 = kernels::MakeCpuOps({.dtype = DType::kBF16}).ok();
-  return bf16 ? kCpuBf16 : kCpuFloat32;
-}
-/// Those that there are here.
-std::vector<Kind> Kinds() {
-  std::vector<Kind> out = {kCpuFloat32, kGpuBf16, kGpuFp8};
-  if (CpuOfFewestBits().name != kCpuFloat32.name) out.push_back(CpuOfFewestBits());
-  return out;
-}
-
-/// A worker's model and KV of one sequence, in blocks of its own size.
-class Side {
- public:
-  Side(const Kind& kind, const std::string& role, int block, const std::string& model = "tests/data/tiny-llama",
-       const std::string& load_format = "dummy") {
-    WorkerConfig c;
-    c.role = role;
-    c.model = model;
-    c.load_format = load_format;
-    c.threads = 1;
-    c.max_num_seqs = 2;
-    c.max_model_len = 128;
-    c.max_num_batched_tokens = 64;
-    c.device = kind.device;
-    c.dtype = kind.dtype;
-    c.kv_cache_dtype = kind.kv;
-    c.block_size = block;
-    c.enforce_eager = kind.device == "cuda";
-    c.landing_slot_bytes = kSlotBytes;
-    c.kv_cache_memory = 4 << 20;
-    if (kind.device == "cuda") c.device_plugin = EMULATED_PLUGIN;
-    StartUpProgress progress;
-    absl::StatusOr<LoadedModel> loaded = StartUp(c, progress);
-    if (!loaded.ok()) {
-      ADD_FAILURE() << kind.name << " as " << role << ": " << loaded.status();
-      std::abort();
-    }
-    loaded_ = *std::move(loaded);
-    tables_.assign(loaded_.model->kv_layout().groups.size(), {5, 1, 3, 0, 2, 4, 7, 6});
-    tables_.back() = {7, 0, 6, 1, 5, 2, 4, 3};
-    for (const int32_t blocks : loaded_.memory->num_blocks()) EXPECT_GE(blocks, 8) << "fewer than a table names";
-  }
-
-  KvSide side() const { return SideOf(loaded_.model->kv_layout()); }
-  KvPoolView pool() const { return PoolViewOf(loaded_.AllMemory(), loaded_.AllMovers()); }
-  const KvBlockTables& tables() const { return tables_; }
-  kernels::Ops& ops() { return *loaded_.ops; }
-  LoadedModel& loaded() { return loaded_; }
-
-  /// Logits of the last of `tokens`, which follow `context` tokens.
-  std::vector<float> Compute(const std::vector<int32_t>& tokens, int32_t context,
-                             std::function<void(int)> on_layer = nullptr) {
-    const auto n = static_cast<int32_t>(tokens.size());
-    const std::vector<int32_t> row_start{0, n}, before{context}, rows{n - 1};
-    engine::ForwardBatch batch{.tokens = tokens, .logit_rows = rows, .on_layer_kv = std::move(on_layer)};
-    for (const std::vector<int32_t>& table : tables_) {
-      batch.groups.push_back({.row_start = row_start,
-                              .context = before,
-                              .block_tables = table,
-                              .table_stride = static_cast<int64_t>(table.size())});
-    }
-    const std::atomic<bool> cancel{false};
-    const auto logits = loaded_.model->Forward(batch, loaded_.memory->groups(), cancel).value();
-    std::vector<float> out(static_cast<size_t>(logits.cols()));
-    loaded_.ops->CopyToHost(out.data(), logits.data, out.size() * sizeof(float));
-    return out;
-  }
-
- private:
-  LoadedModel loaded_;
-  KvBlockTables tables_;
-};
-
-std::vector<int32_t> Prompt(int n) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < n; ++i) tokens.push_back((i * 37 + 11) % 540 + 3);
-  return tokens;
-}
-
-double Distance(const std::vector<float>& want, const std::vector<float>& got) {
-  double squares = 0, errors = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    squares += double{want[i]} * want[i];
-    errors += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
-  }
-  return std::sqrt(errors / squares);
-}
-
-/// The transfer of a prompt's KV in slots of one segment or more.
-class Handoff {
- public:
-  Handoff(Side& from, Side& to, int tokens)
-      : from_(from), to_(to), plan_(TransferPlan::Make(from.side(), to.side(), {0, tokens}, 32).value()) {}
-
-  const LanePlan& lane() const { return plan_.lanes()[0]; }
-  std::vector<uint32_t> Segments() const {
-    std::vector<uint32_t> all(static_cast<size_t>(lane().segments));
-    for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-    return all;
-  }
-  /// Of layer 0 … n - 1 of the model, which are in the plan's order.
-  std::vector<uint32_t> SegmentsOf(int layer) const {
-    std::vector<uint32_t> found;
-    for (const uint32_t s : Segments())
-      if (plan_.SegmentAt(lane(), static_cast<int>(s)).layer == layer) found.push_back(s);
-    return found;
-  }
-  absl::Status Gather(const std::vector<uint32_t>& segments) {
-    const auto bytes = GatherSlot(plan_, lane(), kKey, 1, segments, from_.pool(), from_.tables(), slot_);
-    return bytes.status();
-  }
-  absl::Status Scatter(const std::vector<uint32_t>& segments) {
-    const absl::StatusOr<SlotContent> content = ReadSlot(slot_, kKey, 1);
-    if (!content.ok()) return content.status();
-    return VerifyAndScatterSlot(plan_, lane(), *content, segments, to_.pool(), to_.tables());
-  }
-  absl::Status Run() {
-    for (const uint32_t segment : Segments()) {
-      if (absl::Status s = Gather({segment}); !s.ok()) return s;
-      if (absl::Status s = Scatter({segment}); !s.ok()) return s;
-    }
-    return absl::OkStatus();
-  }
-  std::vector<std::byte>& slot() { return slot_; }
-
- private:
-  static constexpr LaneKey kKey{7, 1, 0};
-  Side &from_, &to_;
-  const TransferPlan plan_;
-  std::vector<std::byte> slot_ = std::vector<std::byte>(kSlotBytes);
-};
-
-void InTwoChunks(Side& side, const std::vector<int32_t>& prompt) {
-  side.Compute({prompt.begin(), prompt.begin() + 64}, 0);
-  side.Compute({prompt.begin() + 64, prompt.end()}, 64);
-}
-
-// The bits of one worker alone where both are of one kind.
-void ExpectAsAlone(const std::vector<float>& got, const std::vector<float>& want, const Kind& source,
-                   const Kind& target) {
-  if (source.name == target.name)
-    EXPECT_EQ(got, want);
-  else
-    EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
-}
 
 // The decode worker goes on from KV that it did not compute; where both sides are of one kind, with the bits of one
 // worker alone.
@@ -318,20 +160,25 @@ TEST(DeviceHandoff, AWorkerOfBothRolesAndOneOnACpuHaveNoMover) {
 /// Moves KV as another does, but for one thing.
 class WrongMover final : public KvMover {
  public:
-  enum class Fault { kNone, kBytes, kDigest, kTrustsItsSource, kPlacesNothing };
+  enum class Fault { kNone, kBytes, kDigest, kTrustsItsSource, kPlacesNothing, kFetchesNothing };
   WrongMover(KvMover& right, Fault fault) : right_(right), fault_(fault) {}
   std::span<std::byte> staging() override { return right_.staging(); }
   bool Converts(DType packed, DType cached) const override { return right_.Converts(packed, cached); }
-  absl::Status Gather(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
-    absl::Status status = right_.Gather(moves, segments);
+  KvOutbox outbox() const override { return right_.outbox(); }
+  absl::StatusOr<std::shared_ptr<OpenedOutbox>> Open(std::string_view card) override { return right_.Open(card); }
+  absl::Status Fetch(const OpenedOutbox& from, int64_t at, int64_t to, int64_t bytes) override {
+    return fault_ == Fault::kFetchesNothing ? absl::OkStatus() : right_.Fetch(from, at, to, bytes);
+  }
+  absl::Status Gather(std::span<const KvMove> moves, std::span<KvMoved> segments, KvPacked to) override {
+    absl::Status status = right_.Gather(moves, segments, to);
     if (fault_ == Fault::kBytes) staging()[100] ^= std::byte{1};
     if (fault_ == Fault::kDigest) ++segments.back().digest;
     if (fault_ == Fault::kTrustsItsSource) segments.front().unkept = 0;
     return status;
   }
-  absl::Status Scatter(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
+  absl::Status Scatter(std::span<const KvMove> moves, std::span<KvMoved> segments, KvPacked from) override {
     if (fault_ == Fault::kPlacesNothing) return absl::OkStatus();
-    return right_.Scatter(moves, segments);
+    return right_.Scatter(moves, segments, from);
   }
 
  private:
@@ -354,6 +201,7 @@ TEST(DeviceHandoff, AGpuThatMovesKvWronglyIsFoundAtTheStart) {
     EXPECT_THAT(check(Fault::kDigest), testing::HasSubstr("with digest"));
     EXPECT_THAT(check(Fault::kTrustsItsSource), testing::HasSubstr("0 units that differ instead of 1"));
     EXPECT_THAT(check(Fault::kPlacesNothing), testing::HasSubstr("scatters other bytes than were there"));
+    EXPECT_THAT(check(Fault::kFetchesNothing), testing::HasSubstr("fetches other bytes than were there"));
   }
 }
 

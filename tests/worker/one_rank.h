@@ -5,9 +5,10 @@
 
 namespace baton::worker {
 
-inline KvPoolView PoolOf(const engine::KvMemory& memory) {
+/// `mover`: null where the host reads and writes it itself.
+inline KvPoolView PoolOf(const engine::KvMemory& memory, KvMover* mover = nullptr) {
   const engine::KvMemory* const rank = &memory;
-  return PoolViewOf({&rank, 1});
+  return mover == nullptr ? PoolViewOf({&rank, 1}) : PoolViewOf({&rank, 1}, {&mover, 1});
 }
 
 }  // namespace baton::worker

@@ -13,12 +13,13 @@ namespace {
 
 /// Blocks of one unit and one head, in the device's memory, and what is in them.
 struct KnownBlocks {
-  KnownBlocks(size_t room, DType kv, int dim_in) : dim(dim_in), type(kv) {
+  /// Other bytes for each `seed`, so that what was there before is not what is looked for.
+  KnownBlocks(size_t room, DType kv, int dim_in, uint64_t seed) : dim(dim_in), type(kv) {
     vector_bytes = static_cast<size_t>(dim) * DTypeBytes(kv);
     block_bytes = kUnitTokens * vector_bytes;
     digests.resize(room / block_bytes);
     bytes.resize(digests.size() * block_bytes);
-    std::mt19937_64 random(77);
+    std::mt19937_64 random(seed);
     for (size_t at = 0; at < bytes.size(); at += 8) {
       const uint64_t word = random();
       std::memcpy(bytes.data() + at, &word, 8);
@@ -76,7 +77,8 @@ struct KnownBlocks {
 }  // namespace
 
 absl::StatusOr<MoverRates> CheckMover(kernels::Ops& ops, KvMover& mover, DType kv, int dim, const Clock& clock) {
-  const KnownBlocks known(mover.staging().size(), kv, dim);
+  const KnownBlocks known(mover.staging().size(), kv, dim,
+                          static_cast<uint64_t>(clock.Now().time_since_epoch().count()));
   const size_t blocks = known.digests.size(), bytes = known.bytes.size();
   BATON_ASSIGN_OR_RETURN(const auto memory, ops.Allocate(bytes));
   BATON_ASSIGN_OR_RETURN(const auto beside, ops.Allocate(blocks * sizeof(uint64_t)));
@@ -91,22 +93,38 @@ absl::StatusOr<MoverRates> CheckMover(kernels::Ops& ops, KvMover& mover, DType k
   ops.Sync();
   MoverRates rates;
   const auto rate = [&](TimePoint since) { return static_cast<double>(bytes) / 1e9 / Seconds(clock.Now() - since); };
-  std::vector<KvMoved> gathered(blocks), scattered(blocks);
-  TimePoint begin = clock.Now();
-  BATON_RETURN_IF_ERROR(mover.Gather(moves, gathered));
-  rates.gather_gigabytes_per_second = rate(begin);
+  std::vector<KvMoved> gathered(blocks);
+  const TimePoint began = clock.Now();
+  BATON_RETURN_IF_ERROR(mover.Gather(moves, gathered, KvPacked::kStaging));
+  rates.gather_gigabytes_per_second = rate(began);
   BATON_RETURN_IF_ERROR(known.Compare("gathers", mover.staging().data(), gathered, unkept));
 
   std::vector<std::byte> found(bytes);
-  ops.CopyToDevice(memory->data(), found.data(), bytes);
-  ops.Sync();
-  begin = clock.Now();
-  BATON_RETURN_IF_ERROR(mover.Scatter(moves, scattered));
-  rates.scatter_gigabytes_per_second = rate(begin);
-  ops.CopyToHost(found.data(), memory->data(), bytes);
-  BATON_RETURN_IF_ERROR(known.Compare("scatters", found.data(), scattered, std::vector<int32_t>(blocks)));
-  ops.CopyToHost(digests.data(), beside->data(), blocks * sizeof(uint64_t));
-  if (digests != known.digests) return absl::DataLossError("the GPU scatters KV without its digests");
+  // Into blocks that hold nothing.
+  const auto scatter = [&](const char* what, const OpenedOutbox* from, double& took) -> absl::Status {
+    std::vector<KvMoved> scattered(blocks);
+    const std::vector<std::byte> nothing(bytes);
+    ops.CopyToDevice(memory->data(), nothing.data(), bytes);
+    ops.Sync();
+    const TimePoint begin = clock.Now();
+    if (from != nullptr) BATON_RETURN_IF_ERROR(mover.Fetch(*from, 0, 0, static_cast<int64_t>(bytes)));
+    BATON_RETURN_IF_ERROR(mover.Scatter(moves, scattered, from != nullptr ? KvPacked::kInbox : KvPacked::kStaging));
+    took = rate(begin);
+    ops.CopyToHost(found.data(), memory->data(), bytes);
+    BATON_RETURN_IF_ERROR(known.Compare(what, found.data(), scattered, std::vector<int32_t>(blocks)));
+    ops.CopyToHost(digests.data(), beside->data(), blocks * sizeof(uint64_t));
+    if (digests == known.digests) return absl::OkStatus();
+    return absl::DataLossError(StrCat("the GPU ", what, " KV without its digests"));
+  };
+  BATON_RETURN_IF_ERROR(scatter("scatters", nullptr, rates.scatter_gigabytes_per_second));
+
+  const KvOutbox outbox = mover.outbox();
+  if (outbox.card.empty()) return rates;
+  const auto opened = mover.Open(outbox.card);
+  if (!opened.ok()) return absl::DataLossError(StrCat("the GPU's own outbox: ", opened.status().message()));
+  std::vector<KvMoved> lent(blocks);
+  BATON_RETURN_IF_ERROR(mover.Gather(moves, lent, KvPacked::kOutbox));
+  BATON_RETURN_IF_ERROR(scatter("fetches", opened->get(), rates.lent_gigabytes_per_second));
   return rates;
 }
 

@@ -40,6 +40,21 @@ absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, Pa
   return absl::OkStatus();
 }
 
+void LogIpc(const WorkerConfig& config, const KvMover& mover, const MoverRates& rates) {
+  const KvOutbox outbox = mover.outbox();
+  if (outbox.card.empty()) {
+    LogInfo("worker: no KV by CUDA IPC: {}", !config.kv_cuda_ipc ? "--no-kv-cuda-ipc"
+                                             : config.LentSlotBytes() == 0
+                                                 ? "ranks are threads, each with a part of every slot"
+                                                 : outbox.refused);
+    return;
+  }
+  LogInfo(
+      "worker: KV that goes by shm to or from another GPU of this machine goes by CUDA IPC: {} buffers of {} bytes to "
+      "read from; {:.2f} GB/s from them into blocks of this GPU in the self-test",
+      outbox.buffers, outbox.buffer_bytes, rates.lent_gigabytes_per_second);
+}
+
 }  // namespace
 
 engine::RankPlace PlaceOf(const WorkerConfig& config, int rank) {
@@ -71,17 +86,21 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, k
                                                    const engine::Model& model) {
   if (config.role == "both") return nullptr;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover,
-                         ops.MakeKvMover(static_cast<size_t>(config.landing_slot_bytes)));
+                         ops.MakeKvMover(static_cast<size_t>(config.landing_slot_bytes), config.LentSlotBytes() > 0));
   if (mover == nullptr) return nullptr;
   const KvPlane& plane = model.kv_layout().groups.front().planes.front();
   const SteadyClock clock;
   BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(ops, *mover, plane.dtype, plane.dim, clock));
   LogInfo(
-      "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
-      "host's memory only; lists of {} bytes on the GPU; {:.2f} GB/s out of the GPU and {:.2f} into it in the "
+      "worker: KV staged through host memory{}: the GPU {} pinned memory of {} bytes, a slot's; every transport sees "
+      "the "
+      "host's memory only; lists and buffers of {} bytes on the GPU; {:.2f} GB/s out of the GPU and {:.2f} into it in "
+      "the "
       "self-test",
+      mover->outbox().card.empty() ? "" : ", where it does not go by CUDA IPC",
       config.role == "prefill" ? "gathers into" : "scatters from", mover->staging().size(), ops.rooms().handoff,
       rates.gather_gigabytes_per_second, rates.scatter_gigabytes_per_second);
+  LogIpc(config, *mover, rates);
   return mover;
 }
 
@@ -101,6 +120,7 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
   source.one_shot_sum_bytes = config.one_shot_sum_bytes;
   source.hands_over = config.role != "both";
+  source.lent_slot_bytes = config.LentSlotBytes();
   if (const auto available = AvailableMemoryBytes(); available.has_value() && config.local_ranks() > 1) {
     const int64_t share = *available / config.local_ranks();  // they load at once
     (config.on_gpu() ? source.host_limit_bytes : source.memory_limit_bytes) = share;

@@ -70,7 +70,7 @@ class CudaOps final : public Ops {
   void EndStep() override {
     if (hands_over_) Sync();
   }
-  absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes) override;
+  absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes, bool lends) override;
   absl::StatusOr<std::shared_ptr<RankGroup>> JoinGroup(const GroupSeat& seat) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
@@ -190,6 +190,7 @@ class CudaOps final : public Ops {
   gpu::Memory ones_;                     // scales of e4m3 KV
   std::map<float, gpu::Memory> scales_;  ///< others, by their number: one for each of kMaxKvHeads heads
   bool hands_over_ = false;              ///< another stream moves KV
+  int64_t handoff_bytes_ = 0;            ///< that it has taken of the device
   bool has_peers_ = false;               ///< of a group, that run the steps that this one does
   std::vector<std::weak_ptr<RankGroup>> groups_;
 };

@@ -102,7 +102,7 @@ DeviceRooms CudaOps::rooms() const {
                     .sampling = sample_.bytes() + (drawn_ ? static_cast<int64_t>(drawn_->bytes()) : 0),
                     .codes = ordered_.bytes() + expanded_.bytes() + rounded_.bytes(),
                     .scales = static_cast<int64_t>(ones_.bytes()),
-                    .handoff = hands_over_ ? device_sizes::kKvLists : 0};
+                    .handoff = handoff_bytes_};
   for (const auto& [scale, memory] : scales_) rooms.scales += static_cast<int64_t>(memory.bytes());
   for (const std::weak_ptr<RankGroup>& joined : groups_) {
     if (const std::shared_ptr<RankGroup> group = joined.lock()) rooms.sums += group->bytes();
@@ -231,10 +231,11 @@ absl::Status CudaOps::Replay(const StepInputs& step, const StepCalls& issue) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<KvMover>> CudaOps::MakeKvMover(size_t staging_bytes) {
+absl::StatusOr<std::unique_ptr<KvMover>> CudaOps::MakeKvMover(size_t staging_bytes, bool lends) {
   stream_.Bind();
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover, cuda::MakeKvMover(staging_bytes));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover, cuda::MakeKvMover(staging_bytes, lends));
   hands_over_ = true;
+  handoff_bytes_ = HandoffBytes(lends ? static_cast<int64_t>(staging_bytes) : 0);
   return mover;
 }
 

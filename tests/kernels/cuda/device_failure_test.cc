@@ -76,7 +76,7 @@ TEST_F(DeviceFailureDeathTest, WhenTokensAreDrawnAtOnceOrTakenLater) {
 }
 
 TEST_F(DeviceFailureDeathTest, WhenKvIsMoved) {
-  const auto mover = ops_->MakeKvMover(4096);
+  const auto mover = ops_->MakeKvMover(4096, true);
   ASSERT_TRUE(mover.ok()) << mover.status();
   KvMove move;
   move.cache = memory_->data();
@@ -87,8 +87,11 @@ TEST_F(DeviceFailureDeathTest, WhenKvIsMoved) {
   move.heads = 1;
   move.dim = 64;
   std::vector<KvMoved> segments(1);
-  ExpectEnd([&] { (*mover)->Gather({&move, 1}, segments).IgnoreError(); });
-  ExpectEnd([&] { (*mover)->Scatter({&move, 1}, segments).IgnoreError(); });
+  for (const KvPacked packed : {KvPacked::kStaging, KvPacked::kOutbox, KvPacked::kInbox}) {
+    ExpectEnd([&] { (*mover)->Gather({&move, 1}, segments, packed).IgnoreError(); });
+    ExpectEnd([&] { (*mover)->Scatter({&move, 1}, segments, packed).IgnoreError(); });
+  }
+  ExpectEnd([&] { (*mover)->Open((*mover)->outbox().card).IgnoreError(); });
 }
 
 TEST_F(DeviceFailureDeathTest, OnceThoughSeveralThreadsFindItOut) {

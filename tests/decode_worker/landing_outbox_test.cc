@@ -1,0 +1,189 @@
+// The transfer thread's half of the decode side with a device, and a prefill worker that lends its own: what is told,
+// what is read from where, and that nothing is read of one who is lost.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "decode_worker/landing.h"
+#include "kvtransfer/slot_format.h"
+#include "kvtransfer/tcp/tcp_transport.h"
+#include "sim/stepped_engine.h"
+#include "tests/kvtransfer/host_mover.h"
+#include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
+
+namespace baton::decode_worker {
+namespace {
+
+constexpr uint64_t kOutboxSlotBytes = 4096;
+const LaneKey kLentLane{9, 1, 0};
+
+/// What the desk would be told.
+struct OutboxTold final : LandingEvents {
+  void OnHello(WriterId w, LaneHello) override { writer = w; }
+  void OnLane(WriterId, ToDecode) override { ++lanes; }
+  void OnScattered(const decode::Scattered& placed) override { log += placed.digest_ok ? "Scattered " : "Bad "; }
+  void OnWriterLost(WriterId) override { log += "Lost "; }
+  void OnWriterFenced(WriterId) override { log += "Fenced "; }
+  std::string log;
+  WriterId writer = 0;
+  int lanes = 0;
+};
+
+/// A prefill worker's end, and its device.
+struct Lender final : TransportEvents {
+  Lender(worker::HandLoop& loop, const std::string& address) {
+    transport = TcpTransport::Create({}, *this).value();
+    loop.Watch(transport.get());
+    peer = transport->Connect(address).value();
+  }
+  void OnConnected(PeerNumber) override {}
+  void OnMessage(PeerNumber, std::string_view bytes) override {
+    if (auto message = DecodeLaneMessage(bytes); message.ok()) heard.push_back(std::get<ToPrefill>(*message));
+  }
+  void OnLost(PeerNumber, const absl::Status&) override {}
+  bool MayLand(PeerNumber, const LandingPlace&) override { return false; }
+  void Say(const LaneMessage& message) {
+    transport->Send(peer, EncodeLaneMessage(message), [](const absl::Status&) {});
+  }
+
+  HostMover mover{kOutboxSlotBytes, 2};
+  std::unique_ptr<Transport> transport;
+  PeerNumber peer = 0;
+  std::vector<ToPrefill> heard;
+};
+
+class OutboxWorld {
+ public:
+  /// `on_device`: the decode worker's KV.
+  explicit OutboxWorld(bool on_device = true) {
+    worker::WorkerConfig config;
+    config.transport = "tcp", config.landing_slots = 4, config.landing_slot_bytes = kOutboxSlotBytes;
+    const auto make = [](const LandingShape& shape,
+                         TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      return TcpTransport::Create({.landing = shape}, events);
+    };
+    landing =
+        Landing::Create(config, worker::PoolOf(h.memory(), on_device ? &mover : nullptr), "d1", clock, loop, told, make)
+            .value();
+    lender = std::make_unique<Lender>(loop, LandingAddresses::Parse(landing->address()).value().addresses.at(0));
+    const std::vector<int32_t> prompt = engine::RandomTokens(1, 33);
+    EXPECT_TRUE(h.Add(engine::MakeRequest(1, prompt, 1)).ok());
+    h.RunAll();
+    from = h.cache().Match("", "", prompt, 32).kv;
+    to = h.cache().Start("", "");
+    EXPECT_TRUE(h.cache().Grow(to, 32));
+  }
+  void Until(const std::function<bool()>& enough) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!enough()) {
+      loop.Turn();
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "took too long; told: " << told.log;
+    }
+  }
+  /// `lends`: the hello names the outbox.
+  void Greet(bool lends = true) {
+    LaneHello hello{.incarnation = "p1", .side = side};
+    if (lends) hello.outbox = lender->mover.outbox().card, hello.outbox_buffer_bytes = kOutboxSlotBytes;
+    lender->Say(hello);
+    Until([&] { return told.writer != 0; });
+  }
+  /// What a lane that is bound is told.
+  bool ReadsOutbox() {
+    landing->Send(told.writer, LaneBound{kLentLane, {{2, 1}}});
+    Until([&] { return !lender->heard.empty(); });
+    return std::get<LaneBound>(lender->heard.back()).reads_outbox;
+  }
+  /// A slot that names buffer `named`, of payloads in buffer 1.
+  void Fill(uint32_t named = 1) {
+    std::vector<std::byte> slot(kOutboxSlotBytes);
+    const OutboxRoom room{.buffer = 1, .named = named};
+    const std::vector<uint32_t> segments{0};
+    const auto bytes = GatherSlot(*plan, plan->lanes()[0], kLentLane, 1, segments,
+                                  worker::PoolOf(h.memory(), &lender->mover), worker::TablesOf(from), slot, &room);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    int written = 0;
+    lender->transport->Write(lender->peer, {kLentLane, {2, 1}}, std::span(slot).first(*bytes),
+                             [&](const absl::Status&) { ++written; });
+    lender->Say(ToDecode(OpenLane{kLentLane, 0}));
+    Until([&] { return written == 1 && told.lanes == 1; });
+  }
+  void Place() {
+    told.log.clear();
+    landing->Place({kLentLane, {2, 1}, {0}, plan, std::make_shared<const KvBlockTables>(worker::TablesOf(to))});
+  }
+
+  engine::SteppedEngine h{engine::SteppedEngineOptions{}};
+  const KvSide side = worker::SideOf(h.memory().layout());
+  const std::shared_ptr<const TransferPlan> plan =
+      std::make_shared<const TransferPlan>(TransferPlan::Make(side, side, {0, 32}, 32).value());
+  engine::SequenceKv from, to;
+  SteadyClock clock;
+  worker::HandLoop loop;
+  OutboxTold told;
+  HostMover mover{kOutboxSlotBytes, 2};
+  std::unique_ptr<Landing> landing;
+  std::unique_ptr<Lender> lender;
+};
+
+TEST(LandingOutbox, ASlotWithItsPayloadsInTheOutboxIsPlacedFromThere) {
+  OutboxWorld w;
+  w.Greet();
+  EXPECT_TRUE(w.ReadsOutbox());
+  w.Fill();
+  w.Place();
+  EXPECT_EQ(w.told.log, "Scattered ");
+  EXPECT_EQ(w.mover.scattered[static_cast<size_t>(KvPacked::kInbox)], 1);
+  EXPECT_EQ(w.landing->counters().bytes, w.plan->SegmentBytes(w.plan->lanes()[0], 0));
+}
+
+TEST(LandingOutbox, APayloadThatChangedInTheOutboxIsCalledBad) {
+  OutboxWorld w;
+  w.Greet();
+  w.ReadsOutbox(), w.Fill();
+  w.lender->mover.buffer(1)[SlotOverheadBytes(1)] ^= std::byte{1};
+  w.Place();
+  EXPECT_EQ(w.told.log, "Bad ");
+  EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
+}
+
+TEST(LandingOutbox, ABufferThatIsNotThereIsCalledBad) {
+  OutboxWorld w;
+  w.Greet();
+  w.ReadsOutbox(), w.Fill(7);
+  w.Place();
+  EXPECT_EQ(w.told.log, "Bad ");
+}
+
+// Whoever names no outbox, or one that opens nothing, is told so, and what it names all the same is not read.
+TEST(LandingOutbox, IsReadOfNobodyWhoLendsNone) {
+  for (const bool on_device : {true, false}) {
+    OutboxWorld w(on_device);
+    w.Greet(/*lends=*/!on_device);
+    EXPECT_FALSE(w.ReadsOutbox());
+    w.Fill();
+    w.Place();
+    EXPECT_EQ(w.told.log, "Bad ");
+    EXPECT_EQ(w.landing->counters().digest_mismatches, 0) << "nothing was damaged";
+  }
+}
+
+TEST(LandingOutbox, IsClosedWhenItsOwnerIsLostOrCut) {
+  for (const bool cut : {true, false}) {
+    OutboxWorld w;
+    w.Greet();
+    w.ReadsOutbox(), w.Fill();
+    if (cut)
+      w.landing->Cut(w.told.writer);
+    else
+      w.lender->transport->Close(w.lender->peer, [] {});
+    w.Until([&] { return w.told.log.find("Fenced") != std::string::npos; });
+    w.Place();
+    EXPECT_EQ(w.told.log, "Bad ");
+    EXPECT_EQ(w.mover.scattered[static_cast<size_t>(KvPacked::kInbox)], 0) << "it was not read";
+    EXPECT_EQ(w.landing->counters().digest_mismatches, 0);
+  }
+}
+
+}  // namespace
+}  // namespace baton::decode_worker
