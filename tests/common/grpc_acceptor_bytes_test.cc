@@ -95,37 +95,15 @@ TEST_F(Port, ALargeMessageThatTakesLongGivesWayToAnother) {
 
 TEST_F(Port, ACallWhoseMessageNeverComesIsNone) {
   Start({.limits = {.most = 1000}, .vain_tries = 12, .message_time = milliseconds(300)});
-  const auto channel = grpc::CreateChannel(StrCat("127.0.0.1:", acceptor_->port()), grpc::InsecureChannelCredentials());
-  grpc::GenericStub stub(channel);
-  grpc::CompletionQueue done;
-  grpc::ClientContext context;
-  const auto watch = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &done);
-  const auto wait = [&] {
-    void* tag = nullptr;
-    bool ok = false;
-    return done.Next(&tag, &ok) && ok;
-  };
-  watch->StartCall(nullptr);
-  ASSERT_TRUE(wait());
-  grpc::Slice nothing;
-  watch->Write(grpc::ByteBuffer(&nothing, 1), nullptr);
-  ASSERT_TRUE(wait());
-  grpc::ByteBuffer now;
-  watch->Read(&now, nullptr);
-  ASSERT_TRUE(wait());
+  Watch watch(acceptor_->port());
+  ASSERT_TRUE(watch.Answered());
   const auto [begun, served] = Dial();
   ASSERT_TRUE(served);
   begun->Send(OneCall(/*end=*/false, 1, "/grpc.health.v1.Health/Check"));
   EXPECT_TRUE(begun->Ended());
   EXPECT_EQ(Refused("unfinished-call"), 1);
   server_->GetHealthCheckService()->SetServingStatus("", false);
-  watch->Read(&now, nullptr);
-  EXPECT_TRUE(wait()) << "a call that waits for its answer is a call";
-  context.TryCancel();
-  grpc::Status status;
-  watch->Finish(&status, nullptr);
-  wait();
-  done.Shutdown();
+  EXPECT_TRUE(watch.Answered()) << "a call that waits for its answer is a call";
 }
 
 }  // namespace

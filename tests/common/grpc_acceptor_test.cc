@@ -185,34 +185,12 @@ TEST_F(Port, ConnectionsThatDoNothingAreClosed) {
   const Socket silent(acceptor_->port(), "127.0.0.1");
   const auto [idle, served] = Dial();
   ASSERT_TRUE(served);
-  const auto channel = grpc::CreateChannel(StrCat("127.0.0.1:", acceptor_->port()), grpc::InsecureChannelCredentials());
-  grpc::GenericStub stub(channel);
-  grpc::CompletionQueue done;
-  grpc::ClientContext context;
-  const auto watch = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &done);
-  const auto wait = [&] {
-    void* tag = nullptr;
-    bool ok = false;
-    return done.Next(&tag, &ok) && ok;
-  };
-  watch->StartCall(nullptr);
-  ASSERT_TRUE(wait());
-  grpc::Slice nothing;
-  watch->Write(grpc::ByteBuffer(&nothing, 1), nullptr);
-  ASSERT_TRUE(wait());
-  grpc::ByteBuffer now;
-  watch->Read(&now, nullptr);
-  ASSERT_TRUE(wait());
+  Watch watch(acceptor_->port());
+  ASSERT_TRUE(watch.Answered());
   EXPECT_TRUE(silent.Ended());
   EXPECT_TRUE(idle->Ended());
   server_->GetHealthCheckService()->SetServingStatus("", false);
-  watch->Read(&now, nullptr);
-  EXPECT_TRUE(wait()) << "a call that waits is a call";
-  context.TryCancel();
-  grpc::Status status;
-  watch->Finish(&status, nullptr);
-  wait();
-  done.Shutdown();
+  EXPECT_TRUE(watch.Answered()) << "a call that waits is a call";
 }
 
 TEST(GrpcPeer, NamesAreRead) {

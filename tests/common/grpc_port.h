@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -105,6 +107,49 @@ class Socket {
     return std::max<ssize_t>(read(fd_, bytes, sizeof bytes), 0);  // a reset is an end, too
   }
   const int fd_;
+};
+
+/// A call of the health service that runs until it is destroyed: it waits for the server's next state.
+class Watch {
+ public:
+  explicit Watch(int port)
+      : stub_(grpc::CreateChannel(StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials())),
+        call_(stub_.PrepareCall(&context_, "/grpc.health.v1.Health/Watch", &done_)) {
+    call_->StartCall(nullptr);
+    began_ = Wait();
+    const grpc::Slice nothing;
+    call_->Write(grpc::ByteBuffer(&nothing, 1), nullptr);
+    began_ = Wait() && began_;
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    context_.TryCancel();
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Wait();
+    done_.Shutdown();
+  }
+
+  /// Waits for a state. False: the call is over.
+  bool Answered() {
+    call_->Read(&state_, nullptr);
+    return Wait() && began_;
+  }
+
+ private:
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    return done_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue done_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  bool began_ = false;
+  grpc::ByteBuffer state_;
 };
 
 class Port : public testing::Test {
