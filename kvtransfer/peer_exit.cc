@@ -16,7 +16,7 @@ namespace baton {
 absl::StatusOr<PeerExit> PeerExit::Of(int64_t pid) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
   if (fd < 0) return absl::UnavailableError(StrCat("no process ", pid, " to be seen: ", ErrnoText()));
-  return PeerExit(fd);
+  return PeerExit(fd, pid);
 }
 
 absl::StatusOr<PeerExit> PeerExit::OfPeer(int socket) {
@@ -25,14 +25,14 @@ absl::StatusOr<PeerExit> PeerExit::OfPeer(int socket) {
 #else
   constexpr int kPeerPidfd = 77;  // asm-generic/socket.h of Linux 6.5
 #endif
-  int pidfd = -1;
-  socklen_t bytes = sizeof(pidfd);
-  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &bytes) == 0) return PeerExit(pidfd);
-  if (errno != ENOPROTOOPT) return absl::UnavailableError(StrCat("the peer's process: ", ErrnoText()));
   ucred peer{};
-  bytes = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0)
-    return absl::UnavailableError("the peer's process is in another PID namespace");
+  socklen_t bytes = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) peer.pid = 0;
+  int pidfd = -1;
+  bytes = sizeof(pidfd);
+  if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &bytes) == 0) return PeerExit(pidfd, peer.pid);
+  if (errno != ENOPROTOOPT) return absl::UnavailableError(StrCat("the peer's process: ", ErrnoText()));
+  if (peer.pid <= 0) return absl::UnavailableError("the peer's process is in another PID namespace");
   BATON_ASSIGN_OR_RETURN(PeerExit exit, Of(peer.pid));
   // Its number may have become another process's before we asked; while it holds its end, it has not.
   pollfd end{socket, POLLRDHUP, 0};
@@ -50,29 +50,44 @@ bool PeerExit::exited() const {
   return poll(&poll_for, 1, 0) > 0;
 }
 
+void PeerExits::Know(uint64_t peer, PeerExit exit) {
+  const int64_t pid = exit.pid();
+  std::shared_ptr<Process> process = pid > 0 ? latest_[pid].lock() : nullptr;
+  // Both alive, the one that was known before first: then the number is one process's.
+  if (process == nullptr || process->exit.exited() || exit.exited()) {
+    process = std::make_shared<Process>(std::move(exit));
+    if (pid > 0) latest_[pid] = process;
+  }
+  known_.emplace(peer, std::move(process));
+}
+
 bool PeerExits::Await(uint64_t peer, int epoll, uint64_t event_data, std::function<void()> fenced) {
   const auto found = known_.find(peer);
   if (found == known_.end()) return false;
-  Waiting& waiting = found->second;
-  waiting.fenced.push_back(std::move(fenced));
-  if (waiting.fenced.size() > 1) return true;
-  awaited_.push_back(peer);
+  Process& process = *found->second;
+  process.awaited.emplace_back(peer, std::move(fenced));
+  if (process.awaited.size() > 1) return true;
+  process.epoll = epoll;
+  awaited_.push_back(found->second);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = event_data;
-  epoll_ctl(epoll, EPOLL_CTL_ADD, waiting.exit.fd(), &event);
+  epoll_ctl(epoll, EPOLL_CTL_ADD, process.exit.fd(), &event);
   return true;
 }
 
 bool PeerExits::Progress() {
   std::vector<std::function<void()>> fenced;
-  std::erase_if(awaited_, [&](uint64_t peer) {
-    const auto found = known_.find(peer);
-    if (!found->second.exit.exited()) return false;
-    for (auto& one : found->second.fenced) fenced.push_back(std::move(one));
-    known_.erase(found);
+  std::erase_if(awaited_, [&](const std::shared_ptr<Process>& process) {
+    if (!process->exit.exited()) return false;
+    epoll_ctl(process->epoll, EPOLL_CTL_DEL, process->exit.fd(), nullptr);  // peers that nobody awaits may hold it
+    for (auto& [peer, done] : std::exchange(process->awaited, {})) {
+      known_.erase(peer);
+      fenced.push_back(std::move(done));
+    }
     return true;
   });
+  if (!fenced.empty()) std::erase_if(latest_, [](const auto& one) { return one.second.expired(); });
   for (const auto& one : fenced) one();
   return !fenced.empty();
 }

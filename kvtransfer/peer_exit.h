@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,27 +20,31 @@ class PeerExit {
   /// The process at the other end of a unix socket that is connected. Unavailable: it cannot be seen (another PID
   /// namespace, on kernels before 6.5), or has left.
   static absl::StatusOr<PeerExit> OfPeer(int socket);
-  PeerExit(PeerExit&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  PeerExit(PeerExit&& other) noexcept : fd_(std::exchange(other.fd_, -1)), pid_(other.pid_) {}
   PeerExit& operator=(PeerExit&& other) noexcept {
-    std::swap(fd_, other.fd_);
+    std::swap(fd_, other.fd_), std::swap(pid_, other.pid_);
     return *this;
   }
   ~PeerExit();
   bool exited() const;
   /// Readable once the process has ended.
   int fd() const { return fd_; }
+  /// Another process's may be the same once this one has exited. 0: it has none here (another PID namespace).
+  int64_t pid() const { return pid_; }
 
  private:
-  explicit PeerExit(int fd) : fd_(fd) {}
+  PeerExit(int fd, int64_t pid) : fd_(fd), pid_(pid) {}
   int fd_;
+  int64_t pid_;
 };
 
 /// The processes of a transport's peers, by PeerNumber: known from the greeting until the process has exited, whatever
-/// has become of the connection. Not thread-safe; the transfer thread's.
+/// has become of the connection. Those of one process share a descriptor, however often it connects. Not thread-safe;
+/// the transfer thread's.
 class PeerExits {
  public:
   /// Early, so that the process's number cannot be reused.
-  void Know(uint64_t peer, PeerExit exit) { known_.emplace(peer, Waiting{std::move(exit), {}}); }
+  void Know(uint64_t peer, PeerExit exit);
   /// `fenced` is called from Progress once the peer's process has exited; false, and it is not: no such peer was known.
   /// May be asked again. `epoll` wakes up for it, with `event_data`.
   bool Await(uint64_t peer, int epoll, uint64_t event_data, std::function<void()> fenced);
@@ -47,12 +52,14 @@ class PeerExits {
   bool Progress();
 
  private:
-  struct Waiting {
+  struct Process {
     PeerExit exit;
-    std::vector<std::function<void()>> fenced;  ///< empty: nobody waits
+    int epoll = -1;
+    std::vector<std::pair<uint64_t, std::function<void()>>> awaited;  ///< by peer
   };
-  std::map<uint64_t, Waiting> known_;
-  std::vector<uint64_t> awaited_;
+  std::map<uint64_t, std::shared_ptr<Process>> known_;  ///< by peer
+  std::map<int64_t, std::weak_ptr<Process>> latest_;    ///< by process number
+  std::vector<std::shared_ptr<Process>> awaited_;       ///< `epoll` watches them
 };
 
 }  // namespace baton
