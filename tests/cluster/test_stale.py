@@ -13,7 +13,7 @@ import grpc_call
 from grpc_call import field
 from harness import START_SECONDS, run
 from test_flip import workers
-from test_hostile_tls import Front
+from test_hostile_tls import Front, until_closed
 from test_nodes import TP, Group
 from test_tls import ask, port_of, router, worker
 
@@ -117,17 +117,18 @@ class Ranks(unittest.TestCase):
                 if node not in told:
                     node.await_ready()
 
-    def test_a_connection_that_greets_twice_is_closed_and_the_group_meets(self):
+    def test_connections_that_greet_twice_or_fall_silent_are_closed_and_the_group_meets(self):
         with Group(2, TP, 2) as group:
             secret = group.secret.read_bytes()
             zero = group.start(0)
             zero.await_text("meet at")
             with greeting.greeted(group.host_of(0), group.port, secret, greeting.RANKS) as s:
                 s.sendall((greeting.MAGIC + bytes([1, greeting.RANKS]) + bytes(32)) * 20)
-                with contextlib.suppress(ConnectionError):
-                    while s.recv(4096):
-                        pass
+                until_closed(s)
             zero.await_text("is refused")
+            with greeting.greeted(group.host_of(0), group.port, secret, greeting.RANKS) as silent:
+                until_closed(silent)
+            zero.await_text("it has not greeted within 2 s")
             group.start(1)
             for node in group.nodes:
                 node.await_ready()
