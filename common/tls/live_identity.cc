@@ -57,13 +57,16 @@ std::string LiveIdentity::Stamp() const {
   return out;
 }
 
+/// Once a day, and when the end has come.
 void LiveIdentity::WarnOfExpiry(const Identity& identity) {
   if (!identity.has_certificate()) return;
   const int64_t now = now_s_(), left = identity.not_after_s() - now;
-  if (left > kWarnBefore || (warned_s_ != 0 && now - warned_s_ < kDay)) return;
+  const bool over = left < 0, said = warned_s_ != 0 && now - warned_s_ < kDay && over == warned_over_;
+  if (left > kWarnBefore || said) return;
   warned_s_ = now;
-  LogWarning("TLS: the certificate {} ({}) {} {} days: new connections are refused from then on", files_.cert,
-             identity.text(), left > 0 ? "expires in" : "has been expired for", (left > 0 ? left : -left) / kDay);
+  warned_over_ = over;
+  LogWarning("TLS: the certificate {} ({}) {} {} days: new connections are refused{}", files_.cert, identity.text(),
+             over ? "has been expired for" : "expires in", (over ? -left : left) / kDay, over ? "" : " from then on");
 }
 
 absl::StatusOr<std::shared_ptr<const Identity>> LiveIdentity::LoadAgain() const {

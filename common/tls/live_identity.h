@@ -55,6 +55,7 @@ class LiveIdentity {
 
   std::string read_, seen_;  // stamps: of what was read last, of the last look; the polling thread's
   int64_t warned_s_ = 0;
+  bool warned_over_ = false;
   std::thread thread_;
 };
 

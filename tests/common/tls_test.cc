@@ -327,7 +327,7 @@ TEST_F(Reload, AKeyThatIsWrittenAfterItsCertificateIsWaitedFor) {
               AllOf(HasSubstr("new connections take"), ::testing::Not(HasSubstr("cannot be used"))));
 }
 
-TEST_F(Reload, ExpiryIsAnnouncedFourteenDaysBeforeOnceADay) {
+TEST_F(Reload, ExpiryIsAnnouncedFourteenDaysBeforeOnceADayAndWhenItComes) {
   EXPECT_THAT(PollTwice(), IsEmpty());
   EXPECT_NEAR(live_->SecondsLeft(), 30 * kTestDay, 5);
   now_s_ += 17 * kTestDay;
@@ -335,7 +335,12 @@ TEST_F(Reload, ExpiryIsAnnouncedFourteenDaysBeforeOnceADay) {
   EXPECT_THAT(PollTwice(), IsEmpty());
   now_s_ += kTestDay;
   EXPECT_THAT(PollTwice(), HasSubstr("expires in 12 days"));
-  now_s_ += 14 * kTestDay + kTestDay / 2;
+  now_s_ += live_->SecondsLeft() - 60;
+  EXPECT_THAT(PollTwice(), HasSubstr("expires in 0 days"));
+  now_s_ += 61;
+  EXPECT_THAT(PollTwice(), HasSubstr("has been expired for 0 days"));
+  EXPECT_THAT(PollTwice(), IsEmpty());
+  now_s_ += 5 * kTestDay / 2;
   EXPECT_THAT(PollTwice(), HasSubstr("has been expired for 2 days"));
   EXPECT_LT(live_->SecondsLeft(), 0);
 }
