@@ -1,6 +1,7 @@
 """What hardware does to workers on GPUs (the emulated plugin): GPUs that are too small, of two kinds, or not there are refused in one
 line with the numbers; a GPU that fails while its worker runs ends the worker, which says so and comes back, and no answer changes;
 so with a group of which one rank is lost."""
+import functools
 import os
 import re
 import signal
@@ -9,22 +10,29 @@ import unittest
 from unittest import mock
 
 from harness import TINY, Cluster, in_parallel, run, state
-from test_gpu_roles import GPU, PLUGIN, SMALL, answers_of_one, bodies, flags
+from test_gpu_roles import GPU, PLUGIN, SMALL, bodies, flags
 from test_parallel import MP, TP, children_of, gone
 from test_plan import GOLDENS, KINDS, planned, taken
 from test_promise_a import answer
 
 WORKER = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *SMALL]
-TWO = ["--both", 2, *SMALL, *flags("GPU bfloat16"), "--canaries=false"]
+ONE = [*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]  # everywhere, so that all answers are those of one worker
+TWO = ["--both", 2, *ONE, "--canaries=false"]
 ECC = "uncorrectable ECC error encountered"
 MOST_ROUNDS = 20
-GROUP = [*TWO, f"--{TP}", 2, "--reduction-width", 2]
+GROUP = [*TWO, f"--{TP}", 2]
 
 
 def fail(folder, pid):
     """The GPU of a process fails at its next step."""
     with open(f"{folder}/{pid}", "w") as f:
         f.write(ECC)
+
+
+@functools.cache
+def alone():
+    with Cluster(args=ONE) as c:
+        return [answer(c, body) for body in bodies()]
 
 
 @unittest.skipUnless(PLUGIN, "no emulated plugin was built")
@@ -79,30 +87,27 @@ class GpuHardware(unittest.TestCase):
             self.assertRegex(text, rf"(?m)^  .*{line}.* \d+\.\d\d$")
         self.assertRegex(text, r"of the host's memory each rank takes up to \d+\.\d\d MiB while it loads")
 
-    def answers_while(self, c, harm, alone):
+    def answers_while(self, c, harm):
         """One of two workers is harmed: it ends, whatever is asked meanwhile is answered as ever, and it comes back."""
-        before = c.workers("both")
+        before, want = c.workers("both"), alone()
         harm(before[0])
         for _ in range(MOST_ROUNDS):  # its GPU is asked for nothing while the other worker has all requests
             got = in_parallel([lambda b=b: answer(c, b) for b in bodies() * 4])
-            self.assertEqual(got, alone * 4)
+            self.assertEqual(got, want * 4)
             if state(before[0]) in ("gone", "Z"):
                 break
         gone(before[:1], 30)
         c.wait_until(lambda: c.metric("baton_worker_up") == 2 and set(c.workers("both")) > set(before[1:]), "both workers are there", 60)
-        self.assertEqual(answer(c, bodies()[0]), alone[0])
+        self.assertEqual(answer(c, bodies()[0]), want[0])
 
     def test_a_gpu_that_fails_ends_its_worker_which_comes_back_and_no_answer_changes(self):
-        alone = answers_of_one("GPU bfloat16")
         with tempfile.TemporaryDirectory() as folder, Cluster(args=TWO, env={"BATON_EMULATED_FAULTS": folder}) as c:
-            self.answers_while(c, lambda worker: fail(folder, worker), alone)
+            self.answers_while(c, lambda worker: fail(folder, worker))
             self.says(c.log.read_text(), "cuda:0")
 
     def test_ranks_that_are_threads_end_together_and_say_so_once(self):
-        with Cluster(args=[*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]) as c:
-            alone = [answer(c, body) for body in bodies()]
         with tempfile.TemporaryDirectory() as folder, Cluster(args=GROUP, env={"BATON_EMULATED_FAULTS": folder}) as c:
-            self.answers_while(c, lambda worker: fail(folder, worker), alone)
+            self.answers_while(c, lambda worker: fail(folder, worker))
             self.says(c.log.read_text(), "cuda:[01]")
 
     def says(self, log, device):
@@ -110,13 +115,11 @@ class GpuHardware(unittest.TestCase):
         self.assertRegex(log, r"worker-\d ended with 8; restart in")
 
     def test_a_group_that_loses_a_rank_or_its_gpu_ends_and_its_requests_move(self):
-        with Cluster(args=[*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]) as c:
-            alone = [answer(c, body) for body in bodies()]
         with tempfile.TemporaryDirectory() as folder, Cluster(args=[*GROUP, *MP], env={"BATON_EMULATED_FAULTS": folder}) as c:
             for harm, words in ((lambda rank: os.kill(rank, signal.SIGKILL), "was ended by signal 9"),
                                 (lambda rank: fail(folder, rank), "ended with exit code 8")):
                 with self.subTest(words=words):
-                    self.answers_while(c, lambda worker, harm=harm: harm(children_of(worker)[0]), alone)
+                    self.answers_while(c, lambda worker, harm=harm: harm(children_of(worker)[0]))
                     self.assertIn(words, c.log.read_text())
 
 

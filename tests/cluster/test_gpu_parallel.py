@@ -28,11 +28,12 @@ class AsOneGpu(unittest.TestCase):
 class GpuParallel(AsOneGpu):
     def check(self, args, handoff=False):
         with Cluster(args=args) as c:
-            for round_name in ("cold", "with prefix hits"):
-                got = in_parallel([lambda b=b: answer(c, b) for b in bodies()])
-                for body, want, have in zip(bodies(), self.alone, got):
-                    self.assertEqual(have, want, f"{args}, {round_name}: {body}")
-            if handoff:
+            got = in_parallel([lambda b=b: answer(c, b) for b in bodies()])
+            for body, want, have in zip(bodies(), self.alone, got):
+                self.assertEqual(have, want, f"{args}: {body}")
+            if not handoff:
+                self.assertIn("sums over GPUs of up to 262144 bytes over the GPUs' own links, else by NCCL", c.log.read_text())
+            else:
                 self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
                 self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
@@ -45,22 +46,21 @@ class GpuParallel(AsOneGpu):
         self.check([*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2, "--device", "cuda:3,1,0,2"])
 
     def test_prefill_on_two_gpus_and_decode_on_one_and_the_other_way_round(self):
-        for prefill, decode, backend in ((2, 1, []), (1, 2, []), (2, 1, MP)):
-            with self.subTest(backend=backend, prefill=prefill, decode=decode):
-                self.check([*PAIR, *backend, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
+        for prefill, decode in ((2, 1), (1, 2)):  # in a process each: test_gpu_ipc.py
+            with self.subTest(prefill=prefill, decode=decode):
+                self.check([*PAIR, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
 
     def test_prefill_in_stages_and_decode_in_parts_with_a_process_for_each_gpu(self):
         self.check([*PAIR, *MP, f"--prefill.{PP}", 2, f"--decode.{TP}", 2, "--transport", "tcp"], handoff=True)
 
     def test_gpus_that_do_not_reach_each_others_memory_sum_by_nccl_and_say_so(self):
-        own = "sums over GPUs of up to 262144 bytes over the GPUs' own links, else by NCCL"
         by_nccl = "sums over GPUs by NCCL, since those over the GPUs' own links cannot be: rank 0: "
-        for backend, env, flags, words in (([], {}, [], own), (MP, {}, [], own), (MP, {"BATON_EMULATED_PEERS": "no-ipc"}, [], by_nccl + "memory of rank 1: CUDA IPC is not supported"),
+        for backend, env, flags, words in ((MP, {"BATON_EMULATED_PEERS": "no-ipc"}, [], by_nccl + "memory of rank 1: CUDA IPC is not supported"),
                                            ([], {"BATON_EMULATED_PEERS": "no-access"}, [], by_nccl + "memory of rank 1: no peer access from GPU 0 to 1"),
                                            ([], {}, NCCL, "cannot be: they are switched off")):
             with self.subTest(backend=backend, env=env, flags=flags), Cluster(args=[*WIDTH, *backend, f"--{TP}", 2, *flags], env=env) as c:
                 self.assertIn(words, c.log.read_text())
-                for body, want in zip(bodies(), self.alone):
+                for body, want in list(zip(bodies(), self.alone))[:2]:
                     self.assertEqual(answer(c, body), want, body)
 
     def test_what_cannot_be_is_refused(self):
