@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "kernels/px/tile_product.h"
+
 namespace baton::px {
 namespace {
 
@@ -75,15 +77,12 @@ float DecodeBf16(uint32_t word, int i) { return Bf16BitsToFloat(word >> (16 * i)
 float DecodeF16(uint32_t word, int i) { return F16BitsToFloat(word >> (16 * i) & 0xFFFFu); }
 float DecodeE4m3(uint32_t word, int i) { return E4m3BitsToFloat(word >> (8 * i) & 0xFFu); }
 
-/// Four columns side by side: the compiler's own vectors, whose every element is rounded as a float is.
-using F4 = float __attribute__((vector_size(16)));
-
 /// The fragment layout is the same for 16-bit (2 per register) and 8-bit (4 per register) elements.
 template <int kPerRegister, float (*kDecode)(uint32_t, int)>
 void WarpMma(Block& block, Warp& w) {
   constexpr int kDepth = 8 * kPerRegister;
   float a[16][kDepth];
-  alignas(16) float b[kDepth][8];
+  alignas(32) float b[kDepth][8];
   for (int lane = 0; lane < 32; ++lane) {
     const MmaExchange& s = Exchanged<MmaExchange>(w, lane);
     const int g = lane >> 2, t = (lane & 3) * kPerRegister;
@@ -96,17 +95,8 @@ void WarpMma(Block& block, Warp& w) {
       b[t + i + kDepth / 2][g] = kDecode(s.b[1], i);
     }
   }
-  alignas(16) float product[16][8];
-  for (int m = 0; m < 16; ++m) {
-    F4 low = {}, high = {};
-    for (int k = 0; k < kDepth; ++k) {
-      const F4* row = reinterpret_cast<const F4*>(b[k]);
-      low += a[m][k] * row[0];
-      high += a[m][k] * row[1];
-    }
-    std::memcpy(product[m], &low, sizeof(low));
-    std::memcpy(product[m] + 4, &high, sizeof(high));
-  }
+  alignas(32) float product[16][8];
+  TileProduct(a[0], b[0], product[0], 16, kDepth, 8);
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane >> 2, t = (lane & 3) * 2;
     float* d = Exchanged<MmaExchange>(w, lane).d;

@@ -1,6 +1,9 @@
 #include "kernels/px/host90.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "kernels/px/tile_product.h"
 
 namespace baton::px {
 namespace {
@@ -61,14 +64,22 @@ std::string WhatPhaseLacks(const simt::Wait& wait) {
 void CompleteTma(Block& block, const BulkCopy& copy) {
   TensorMap2D map;
   std::memcpy(&map, copy.tensor, sizeof(map));
+  constexpr int kChunk = 8;  // columns that the swizzle keeps together
+  unsigned char* const seen = block.AsyncView().data();
   for (int r = 0; r < map.box_rows; ++r) {
-    for (int c = 0; c < kTmaBoxColumns; ++c) {
-      const int row = copy.y + r, column = copy.x + c;
-      const bool inside = row >= 0 && row < map.rows && column >= 0 && column < map.columns;
+    const int row = copy.y + r;
+    const bool row_inside = row >= 0 && row < map.rows;
+    for (int c = 0; c < kTmaBoxColumns; c += kChunk) {
+      const int first = copy.x + c;
+      bf16 values[kChunk] = {};
+      if (row_inside) {
+        const bf16* from = map.base + static_cast<size_t>(row) * map.row_stride;
+        const int begin = std::clamp(-first, 0, kChunk), end = std::clamp(map.columns - first, begin, kChunk);
+        std::copy(from + first + begin, from + first + end, values + begin);
+      }
       const uint32_t offset = Swizzle128(copy.dst + static_cast<uint32_t>(r * kRowBytes + c * 2));
-      const bf16 value = inside ? map.base[static_cast<size_t>(row) * map.row_stride + column] : bf16{0};
-      std::memcpy(block.shared + offset, &value, 2);
-      std::memcpy(block.AsyncView().data() + offset, &value, 2);
+      std::memcpy(block.shared + offset, values, sizeof(values));
+      std::memcpy(seen + offset, values, sizeof(values));
     }
   }
   MBarrier& m = block.mbarriers[copy.barrier];
@@ -107,18 +118,22 @@ constexpr int kWgmmaRows = 64, kWgmmaDepthBytes = 32;
 constexpr int kChunkBytes = 16;  // that stay together
 int DepthOf(const WarpGroupMma& op) { return op.e4m3 ? kWgmmaDepthBytes : kWgmmaDepthBytes / 2; }
 
-float Bf16Operand(const Block& block, uint64_t descriptor, int row, int k) {
-  uint16_t bits;
-  std::memcpy(&bits, block.shared + OperandOffset(descriptor, row, k * 2), 2);
-  return Bf16BitsToFloat(bits);
+/// Row `row` of an operand, `count` elements, whole chunks; element i goes to to[i * stride].
+template <typename T>
+void ReadOperand(const Block& block, uint64_t descriptor, int row, int count, float* to, int stride) {
+  constexpr int kOfChunk = kChunkBytes / static_cast<int>(sizeof(T));
+  for (int i = 0; i < count; i += kOfChunk) {
+    T chunk[kOfChunk];
+    std::memcpy(chunk, block.shared + OperandOffset(descriptor, row, i * static_cast<int>(sizeof(T))), kChunkBytes);
+    for (int j = 0; j < kOfChunk; ++j) to[(i + j) * stride] = ToFloat(chunk[j]);
+  }
 }
-/// Element (k, column) of an operand by rows: the same addresses, its rows are those of K.
-float RowsOperand(const Block& block, uint64_t descriptor, int k, int column) {
-  return Bf16Operand(block, descriptor, k, column);
-}
-float Operand(const Block& block, const WarpGroupMma& op, uint64_t descriptor, int row, int k) {
-  if (!op.e4m3) return Bf16Operand(block, descriptor, row, k);
-  return E4m3BitsToFloat(block.shared[OperandOffset(descriptor, row, k)]);
+/// The operands in shared memory of a wgmma whose both are there: a[64][depth], b[depth][n].
+template <typename T>
+void ReadOperands(const Block& block, const WarpGroupMma& op, float* a, float* b) {
+  const int depth = DepthOf(op);
+  for (int r = 0; r < kWgmmaRows; ++r) ReadOperand<T>(block, op.a_descriptor, r, depth, a + r * depth, 1);
+  for (int n = 0; n < op.n; ++n) ReadOperand<T>(block, op.b_descriptor, n, depth, b + n, op.n);
 }
 
 /// Calls visit(offset) for each 16 bytes of shared memory that a wgmma reads.
@@ -171,7 +186,7 @@ struct WgmmaAccesses {
 };
 
 /// The rows that a warpgroup's registers hold, each warp 16 as mma.sync has them.
-void ReadRegisters(const WarpGroupMma& op, std::vector<float>& a) {
+void ReadRegisters(const WarpGroupMma& op, float* a) {
   for (int t = 0; t < 128; ++t)
     for (int i = 0; i < 8; ++i) {
       const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, k = t % 4 * 2 + i / 4 * 8 + i % 2;
@@ -179,26 +194,30 @@ void ReadRegisters(const WarpGroupMma& op, std::vector<float>& a) {
     }
 }
 
+/// Of one wgmma: too much for a fiber's stack.
+struct WgmmaTiles {
+  static constexpr int kMostColumns = 256, kMostDepth = kWgmmaDepthBytes;
+  alignas(32) float a[kWgmmaRows * kMostDepth], b[kMostDepth * kMostColumns], product[kWgmmaRows * kMostColumns];
+};
+
 void Execute(Block& block, const WarpGroupMma& op) {
+  thread_local const std::unique_ptr<WgmmaTiles> tiles = std::make_unique<WgmmaTiles>();
+  auto& [a, b, product] = *tiles;
   const int depth = DepthOf(op);
-  std::vector<float> a(static_cast<size_t>(kWgmmaRows) * depth), b(static_cast<size_t>(depth) * op.n);
   if (op.a_in_registers) {
     ReadRegisters(op, a);
-    for (int n = 0; n < op.n; ++n)
-      for (int k = 0; k < depth; ++k) b[n * depth + k] = RowsOperand(block, op.b_descriptor, k, n);
+    for (int k = 0; k < depth; ++k) ReadOperand<bf16>(block, op.b_descriptor, k, op.n, b + k * op.n, 1);
+  } else if (op.e4m3) {
+    ReadOperands<e4m3>(block, op, a, b);
   } else {
-    for (int r = 0; r < kWgmmaRows; ++r)
-      for (int k = 0; k < depth; ++k) a[r * depth + k] = Operand(block, op, op.a_descriptor, r, k);
-    for (int n = 0; n < op.n; ++n)
-      for (int k = 0; k < depth; ++k) b[n * depth + k] = Operand(block, op, op.b_descriptor, n, k);
+    ReadOperands<bf16>(block, op, a, b);
   }
+  TileProduct(a, b, product, kWgmmaRows, depth, op.n);
   for (int t = 0; t < 128; ++t) {
     const int warp = t / 32, g = t % 32 / 4, c = t % 4 * 2;
     for (int i = 0; i < op.n / 2; ++i) {
       const int r = 16 * warp + g + 8 * (i / 2 % 2), n = i / 4 * 8 + c + i % 2;
-      float sum = 0;
-      for (int k = 0; k < depth; ++k) sum += a[r * depth + k] * b[n * depth + k];
-      op.accumulators[t][i] = (op.accumulate ? op.accumulators[t][i] : 0.0f) + sum;
+      op.accumulators[t][i] = (op.accumulate ? op.accumulators[t][i] : 0.0f) + product[r * op.n + n];
     }
   }
   ++block.counters.mma;

@@ -59,6 +59,7 @@ Block::Block(const GridShape& shape_in, Index3 index_in, const Policy& policy_in
   std::memset(shared + shape.shared_bytes, kCanary, rounded + kCanaryBytes - shape.shared_bytes);
   threads = NewThreads(n);
   warps.resize((n + kWarpSize - 1) / kWarpSize);
+  warp_groups.resize((warps.size() + kGroupWarps - 1) / kGroupWarps);
   alive = static_cast<int>(n);
   if (policy.count) accesses = std::make_unique<AccessCounter>();
   NoteRelease(&begun);
@@ -90,8 +91,8 @@ void Block::Entry() {
   Thread& t = CurrentThread();
   if (t.copies.has_in_flight()) block.Fail("a thread exits with cp.async groups in flight", Where::current());
   if (t.copies.has_open()) block.Fail("a thread exits with uncommitted cp.async copies", Where::current());
-  const auto group = block.warp_groups.find(t.warp / static_cast<int>(kGroupWarps));
-  if (group != block.warp_groups.end() && (!group->second.open.empty() || !group->second.groups.empty()))
+  const WarpGroup* group = block.warp_groups[static_cast<size_t>(t.warp) / kGroupWarps].get();
+  if (group != nullptr && (!group->open.empty() || !group->groups.empty()))
     block.Fail("a thread exits with wgmma in flight", Where::current());
   NoteRelease(&block.ended);
   t.done = true;
@@ -99,10 +100,7 @@ void Block::Entry() {
   __builtin_trap();
 }
 
-std::vector<unsigned char>& Block::AsyncView() {
-  if (async_view_.empty()) async_view_.assign(shape.shared_bytes, kPoison);
-  return async_view_;
-}
+void Block::MakeAsyncView() { async_view_.assign(shape.shared_bytes, kPoison); }
 
 void Block::AddStored(const void* p, size_t bytes) {
   const Unwatched emulator;
@@ -153,16 +151,6 @@ void Block::Release(Barrier& barrier) {
   barrier.expected = 0;
   ++barrier.generation;
   ++counters.barriers;
-}
-
-Thread* Block::NextOf(size_t warp, int after) {
-  const size_t first = warp * kWarpSize, last = std::min(first + kWarpSize, threads.size());
-  for (size_t i = static_cast<size_t>(after + 1); i < last; ++i)
-    if (threads[i].runnable()) return &threads[i];
-  if (!rounds_) return nullptr;
-  for (size_t i = first; static_cast<int>(i) <= after; ++i)
-    if (threads[i].runnable()) return &threads[i];
-  return nullptr;
 }
 
 /// Gives the warp its turn. Threads pass it on to each other where they wait (WaitUntil); here it comes back when none
@@ -287,21 +275,6 @@ std::string Block::DeadlockReport() const {
   return s + " (" + Place() + ")";
 }
 
-void Block::WaitUntil(const Wait& wait) {
-  const Unwatched emulator;
-  Thread& t = CurrentThread();
-  t.wait = wait;
-  Thread* const next = NextOf(static_cast<size_t>(t.warp), t.id);
-  if (next == nullptr) {
-    SuspendFiber(t.fiber, false);
-  } else if (next != &t) {
-    running.thread = next;
-    SwitchFiber(t.fiber, next->fiber);
-  }
-  t.wait.generation = nullptr;
-  t.wait.ready = nullptr;
-}
-
 /// Every mma, shuffle and vote of every lane comes by here: what it calls is compiled into it.
 [[gnu::flatten]] void Block::Meet(uint32_t mask, void* exchanged, void (*combine)(Block&, Warp&), const char* operation,
                                   Where where, bool orders_memory) {
@@ -335,7 +308,11 @@ void Block::WaitUntil(const Wait& wait) {
   if (orders_memory) NoteAcquire(&b.sync[generation & 1]);
 }
 
-WarpGroup& Block::CurrentWarpGroup() { return warp_groups[running.thread->warp / 4]; }
+WarpGroup& Block::CurrentWarpGroup() {
+  auto& group = warp_groups[static_cast<size_t>(running.thread->warp) / kGroupWarps];
+  if (group == nullptr) group = std::make_unique<WarpGroup>();
+  return *group;
+}
 
 void Block::MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where) {
   const Unwatched emulator;

@@ -5,6 +5,7 @@
 // not end the process, so that tests can plant bugs and see them found.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -89,14 +90,14 @@ struct SharedRange {
   uint32_t offset, bytes;
 };
 
-/// What the scheduler looks at stands first.
-struct Thread {
+/// What the scheduler looks at, up to the wait's context, is one line of the cache: a switch misses no other.
+struct alignas(64) Thread {
   Fiber fiber;
   bool done = false;
   bool released_dependents = false;  ///< executed griddepcontrol.launch_dependents
   int id = 0, lane = 0, warp = 0;
-  Index3 index;
   Wait wait;
+  Index3 index;
   CopyQueue copies;
   std::vector<SharedRange> stored;  ///< since its last fence.proxy.async; see Block::NoteStored
   bool runnable() const { return !done && wait.over(); }
@@ -116,12 +117,12 @@ inline constexpr int kNamedBarriers = 16;
 /// Meeting point of a warp's lanes: each says where on its stack it keeps what it gives and takes, the last one
 /// combines.
 struct Warp {
-  void* exchanged[kWarpSize];
-  Barrier meeting;
   uint32_t arrived_lanes = 0;
   uint32_t mask = 0;
   const char* operation = nullptr;
   Where where;
+  Barrier meeting;
+  void* exchanged[kWarpSize];
 };
 
 /// An mbarrier: phase completes when no arrival and no byte is pending.
@@ -226,7 +227,10 @@ class Block {
   }
   /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written when they fenced it
   /// (fence.proxy.async).
-  std::vector<unsigned char>& AsyncView();
+  std::vector<unsigned char>& AsyncView() {
+    if (async_view_.empty()) MakeAsyncView();
+    return async_view_;
+  }
   /// From now on a fence shows what its thread has stored by px, and nobody else's.
   void WatchStores() { watches_stores_ = true; }
   void NoteStored(const void* p, size_t bytes) {
@@ -243,7 +247,7 @@ class Block {
   Policy policy;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
-  std::map<int, WarpGroup> warp_groups;
+  std::vector<std::unique_ptr<WarpGroup>> warp_groups;  ///< each made when it is first asked for
   Barrier barriers[kNamedBarriers];
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
@@ -267,7 +271,16 @@ class Block {
   bool rounds_ = false;  ///< a warp's turn lasts until all of its threads wait
   /// The thread of `warp` whose turn it is after number `after` of the block: the next that can go on, and with
   /// rounds_ the first again after the last. Null: none.
-  Thread* NextOf(size_t warp, int after);
+  Thread* NextOf(size_t warp, int after) {
+    const size_t first = warp * kWarpSize, last = std::min(first + kWarpSize, threads.size());
+    for (size_t i = static_cast<size_t>(after + 1); i < last; ++i)
+      if (threads[i].runnable()) return &threads[i];
+    if (!rounds_) return nullptr;
+    for (size_t i = first; static_cast<int>(i) <= after; ++i)
+      if (threads[i].runnable()) return &threads[i];
+    return nullptr;
+  }
+  void MakeAsyncView();
   bool RunWarp(size_t warp);
   [[noreturn]] void FailShared(const void* p, size_t bytes, size_t alignment, const char* operation, Where where);
   bool RunOneBulkCopy();
@@ -294,6 +307,22 @@ extern constinit thread_local Running running __attribute__((tls_model("initial-
 inline Block& CurrentBlock() { return *running.block; }
 inline Thread& CurrentThread() { return *running.thread; }
 inline bool InsideKernel() { return running.thread != nullptr; }
+
+/// Compiled into its callers: the wait is then written to the thread field by field, not copied.
+inline void Block::WaitUntil(const Wait& wait) {
+  const Unwatched emulator;
+  Thread& t = CurrentThread();
+  t.wait = wait;
+  Thread* const next = NextOf(static_cast<size_t>(t.warp), t.id);
+  if (next == nullptr) {
+    SuspendFiber(t.fiber, false);
+  } else if (next != &t) {
+    running.thread = next;
+    SwitchFiber(t.fiber, next->fiber);
+  }
+  t.wait.generation = nullptr;
+  t.wait.ready = nullptr;
+}
 
 /// "attention.cuh:120".
 std::string Line(const Where& where);

@@ -106,7 +106,9 @@ void StartFiber(Fiber& fiber, void (*entry)()) {
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < kSavedRegisters; ++i) *--top = nullptr;
   fiber.stack_pointer = top;
+#ifdef BATON_SIMT_ASAN
   fiber.asan_fake_stack = nullptr;
+#endif
 #ifdef BATON_SIMT_TSAN
   fiber.tsan = __tsan_create_fiber(0);
   fiber.unwatched = 0;
@@ -178,17 +180,15 @@ void FiberEntered() {
 #endif
 }
 
-void EndFiber(Fiber& fiber) {
 #ifdef BATON_SIMT_TSAN
+void EndFiber(Fiber& fiber) {
   if (fiber.tsan != nullptr) {
     if (fiber.unwatched > 0) AsAgent(fiber.tsan, [](void*) { __tsan_ignore_thread_end(); }, nullptr);
     __tsan_destroy_fiber(fiber.tsan);
   }
-#endif
   fiber.tsan = nullptr;
 }
 
-#ifdef BATON_SIMT_TSAN
 void NoteRelease(void* sync) { __tsan_release(sync); }
 void NoteAcquire(void* sync) { __tsan_acquire(sync); }
 void NoteRead(const void* p, size_t bytes) { __tsan_read_range(const_cast<void*>(p), bytes); }

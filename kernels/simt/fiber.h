@@ -12,9 +12,13 @@ inline constexpr size_t kStackBytes = 256 << 10;
 struct Fiber {
   void* stack_pointer = nullptr;  ///< saved while the fiber is not running
   char* stack = nullptr;          ///< kStackBytes, owned by the StackPool
-  void* tsan = nullptr;           ///< ThreadSanitizer's handle
+#ifdef BATON_SIMT_TSAN
+  void* tsan = nullptr;  ///< ThreadSanitizer's handle
+  int unwatched = 0;     ///< Unwatched objects that live on it
+#endif
+#ifdef BATON_SIMT_ASAN
   void* asan_fake_stack = nullptr;
-  int unwatched = 0;  ///< Unwatched objects that live on it
+#endif
 };
 
 /// Prepares `fiber` to run `entry` on its stack at the first ResumeFiber.
@@ -27,10 +31,11 @@ void SwitchFiber(Fiber& from, Fiber& to);
 void SuspendFiber(Fiber& fiber, bool last);
 /// First statement of an entry function.
 void FiberEntered();
-/// Frees what sanitizers keep for the fiber; its stack may be used again.
-void EndFiber(Fiber& fiber);
 
 #ifdef BATON_SIMT_TSAN
+/// Frees what ThreadSanitizer keeps for the fiber; its stack may be used again.
+void EndFiber(Fiber& fiber);
+
 /// Happens-before edges and accesses for ThreadSanitizer; nothing in other builds.
 void NoteRelease(void* sync);
 void NoteAcquire(void* sync);
@@ -55,6 +60,7 @@ void* BeginAgent();
 void AsAgent(void* agent, void (*accesses)(void*), void* context);
 void EndAgent(void* agent);
 #else
+inline void EndFiber(Fiber&) {}
 inline void NoteRelease(void*) {}
 inline void NoteAcquire(void*) {}
 inline void NoteRead(const void*, size_t) {}
