@@ -10,6 +10,8 @@
 namespace baton::engine {
 namespace {
 
+constexpr int kRandomSteps = 30;  ///< of each model: every number of sequences, sampled and scored, several times
+
 class DeviceSteps : public testing::TestWithParam<const char*> {
  protected:
   absl::StatusOr<DeviceModel> Load(std::vector<int32_t> recorded_rows) {
@@ -71,8 +73,8 @@ TEST_P(DeviceSteps, RecordedStepsHaveTheBitsOfOthers) {
   for (DeviceModel* on : {&*plain, &*recorded}) Record(*on, {1, 2, 4, 5});
   std::mt19937 random(21);
   int sampled = 0;
-  for (int i = 0; i < 100; ++i) {  // of each model: 200 in all
-    const RandomStep step = MakeStep(i % 20 == 10 ? 1 : 0, limits_, 300, random);
+  for (int i = 0; i < kRandomSteps; ++i) {
+    const RandomStep step = MakeStep(i % 10 == 5 ? 1 : 0, limits_, 300, random);
     const auto want = RunStep(*plain, step), got = RunStep(*recorded, step);
     ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
     ASSERT_EQ(got->logits, want->logits) << "step " << i << " of " << step.tokens.size() << " rows";
@@ -143,7 +145,7 @@ TEST_P(DeviceSteps, ARecordedStepDrawsWhatOthersDraw) {
   for (DeviceModel* on : {&*plain, &*recorded}) Record(*on, {1, 2, 4, 5});
   static const std::vector<std::pair<int32_t, float>> bias{{5, 2.0f}, {9, -1.0f}};
   std::mt19937 random(27);
-  for (int i = 0; i < 100; ++i) {  // of each model: 200 in all
+  for (int i = 0; i < kRandomSteps; ++i) {
     const RandomStep step = Continuing(1 + static_cast<int32_t>(random() % 5), random);
     std::vector<kernels::SampleRow> draws = PlainDraws(step, random);
     const bool listed = i % 4 == 3;
