@@ -3,7 +3,7 @@ MODEL ?= $(shell scripts/fetch_model.sh --path)
 PRESET ?= release
 ARGS ?=
 
-.PHONY: help setup build binary demo serve deb image image-cuda test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
+.PHONY: help setup build binary tools demo serve deb image image-cuda test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
 
 help:
 	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
@@ -19,9 +19,13 @@ setup:
 build: setup
 	@scripts/build.sh $(PRESET)
 
-# The binary without tests and GPU kernels: half the work of `make build`.
+# What serves, without tests, tools and GPU kernels: a third of the work of `make build`.
 binary: setup
 	@scripts/build.sh $(PRESET) baton
+
+# What `baton bench`, `baton plan` and `baton sim` are (build/baton starts it).
+tools: setup
+	@scripts/build.sh $(PRESET) baton baton-tools
 
 demo: binary
 	@scripts/demo.sh
@@ -37,7 +41,7 @@ asan tsan: setup
 	@scripts/sanitize.sh $@
 
 # The Debian package (docs/bare-metal.md).
-deb: binary
+deb: tools
 	@cpack --config build/release/CPackConfig.cmake -B build/package >build/package.log || { tail -20 build/package.log >&2; exit 1; }
 	@ls build/package/*.deb
 

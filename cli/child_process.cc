@@ -56,7 +56,7 @@ absl::StatusOr<pid_t> StartChild(ChildStart start) {
   if (start.failure_pipe >= 0) start.environment.push_back(StrCat("BATON_FAILURE_FD=", kFailureFd));
   AppendEnvironment(start.environment);
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, Pointers(start.arguments).data(),
+  const int error = posix_spawn(&pid, start.program.c_str(), &actions, &attributes, Pointers(start.arguments).data(),
                                 Pointers(start.environment).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);

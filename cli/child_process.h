@@ -12,6 +12,7 @@ namespace baton::cli {
 
 struct ChildStart {
   std::vector<std::string> arguments;         ///< without the program: "rank", "--rank=1"
+  std::string program = "/proc/self/exe";     ///< this process's own, also once its file has been replaced
   std::vector<std::string> environment = {};  ///< NAME=value, before this process's own
   int failure_pipe = -1;  ///< its write end, open there as 3 and named by BATON_FAILURE_FD; -1: none
   bool silent = false;    ///< nothing stands on its standard input, and its standard output leads nowhere

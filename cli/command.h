@@ -30,6 +30,16 @@ Runner AddSim(CLI::App& app);
 Runner AddTop(CLI::App& app);
 Runner AddVersion(CLI::App& app);
 
+/// The commands of `baton-tools`.
+struct ToolCommand {
+  const char *name, *what;
+};
+inline constexpr ToolCommand kToolCommands[] = {{"bench", "offer requests to an OpenAI server and measure the answers"},
+                                                {"plan", "what a worker would take, what fits, and what limits it"},
+                                                {"sim", "a cluster that has not been built, in virtual time"}};
+/// Prints what completes these commands, for CompletionsOf (cli/completion_tables.h).
+Runner AddCompletionTables(CLI::App& app);
+
 /// "0.1.0"
 extern const char kVersion[];
 /// "baton 0.1.0", and what is particular about this build.

@@ -6,26 +6,28 @@
 #include <string>
 #include <vector>
 
+#include "cli/beside.h"
 #include "cli/command.h"
 #include "cli/completion.h"
+#include "cli/completion_tables.h"
 #include "cli/exit_code.h"
+#include "common/status.h"
 
 namespace baton::cli {
 namespace {
 
-CompletedCommand CompletedOf(const CLI::App& command) {
-  CompletedCommand out{.name = command.get_name(), .help = command.get_description()};
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_group().empty() || option->get_lnames().empty()) continue;
-    const bool takes_value = option->get_type_size() > 0;
-    for (const std::string& name : option->get_lnames()) {
-      out.flags.push_back({.name = "--" + name,
-                           .values = takes_value ? ValuesOfHelp(option->get_description()) : std::vector<std::string>{},
-                           .takes_value = takes_value,
-                           .help = option->get_description()});
-    }
+/// Of `baton` and, where it is there, of `baton-tools`: without it, its commands are completed and not their flags.
+absl::StatusOr<std::vector<CompletedCommand>> AllCompletions(const CLI::App& baton) {
+  std::vector<CompletedCommand> commands = CompletionsOf(baton);
+  const absl::StatusOr<std::string> text = OutputOf(kTools, kCompletionTables);
+  if (absl::IsNotFound(text.status())) return commands;
+  BATON_RETURN_IF_ERROR(text.status());
+  BATON_ASSIGN_OR_RETURN(const std::vector<CompletedCommand> tools, CompletionsOfText(*text));
+  for (const CompletedCommand& tool : tools) {
+    const auto its = std::ranges::find(commands, tool.name, &CompletedCommand::name);
+    if (its != commands.end()) *its = tool;
   }
-  return out;
+  return commands;
 }
 
 }  // namespace
@@ -37,19 +39,16 @@ Runner AddCompletion(CLI::App& app) {
                  "completion fish > ~/.config/fish/completions/baton.fish")
       ->required();
   return [&app, shell]() -> int {
-    std::vector<CompletedCommand> commands;
+    absl::StatusOr<std::vector<CompletedCommand>> commands = AllCompletions(*app.get_parent());
+    if (!commands.ok()) return Fail(commands.status());
     std::vector<std::string> names;
-    const CLI::App& baton = *app.get_parent();
-    for (const CLI::App* one : baton.get_subcommands([](const CLI::App* a) { return !a->get_group().empty(); })) {
-      commands.push_back(CompletedOf(*one));
-      names.push_back(one->get_name());
-    }
-    for (CompletedCommand& c : commands) {
+    for (const CompletedCommand& c : *commands) names.push_back(c.name);
+    for (CompletedCommand& c : *commands) {
       if (c.name == "help") c.words = names;
       if (c.name == "config") c.words = {"explain", "reference"};
       if (c.name == "completion") c.words = {"bash", "zsh", "fish"};
     }
-    const absl::StatusOr<std::string> script = CompletionScript(*shell, commands);
+    const absl::StatusOr<std::string> script = CompletionScript(*shell, *commands);
     if (!script.ok()) return FailUsage(script.status());
     std::fputs(script->c_str(), stdout);
     return kExitOk;

@@ -100,7 +100,7 @@ def files_of(package):
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         for member in tar:
             path = placed(member.name)
-            if member.isdir() or (LEFT_OUT.match(path) and path not in PROGRAMS and path != "usr/bin/baton"):
+            if member.isdir() or (LEFT_OUT.match(path) and path not in PROGRAMS and not path.startswith("usr/bin/baton")):
                 continue
             if member.islnk():  # the same bytes again: rare and small
                 target = tar.getmember(member.linkname)

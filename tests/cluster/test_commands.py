@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -89,6 +90,21 @@ class Commands(unittest.TestCase):
                 done = subprocess.run([str(BATON), *map(str, args)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
                 self.assertEqual(done.returncode, 5, done.stderr)
                 self.assertIn("cannot write to standard output", done.stderr)
+
+    def test_without_its_tools_baton_says_what_is_missing_and_completes_all_else(self):
+        with tempfile.TemporaryDirectory(prefix="baton-alone-") as there:
+            alone = pathlib.Path(there, "it's alone")
+            alone.mkdir()
+            shutil.copy(BATON, alone / "baton")  # not a link: it looks where its file lies
+            for args in (["bench", "--model", "m"], ["plan"], ["sim", "--help"], ["help", "plan", "memory"]):
+                done = subprocess.run([alone / "baton", *args], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 6, done.stderr)
+                self.assertIn(f"baton-tools, which cannot be started: {alone}/baton-tools: No such file or directory", done.stderr)
+            script = subprocess.run([alone / "baton", "completion", "bash"], capture_output=True, text=True, timeout=60, check=True).stdout
+            (alone / "baton-tools").symlink_to(pathlib.Path(BATON).with_name("baton-tools"))
+            whole = subprocess.run([alone / "baton", "completion", "bash"], capture_output=True, text=True, timeout=60, check=True).stdout
+            for flag, in_both in (("--max-num-seqs", True), ("--num-prompts", False), ("--kv-table", False)):
+                self.assertEqual((flag in script, flag in whole), (in_both, True), flag)
 
     def test_certificates_for_which_there_is_no_room_are_none_and_those_that_are_there_stay(self):
         with tempfile.TemporaryDirectory(prefix="baton-full-") as there:

@@ -36,7 +36,7 @@ std::string_view PlantedBugInForce() { return Planted(); }
 namespace sim {
 namespace {
 
-constexpr uint64_t kSeeds = 2000;
+constexpr uint64_t kSeeds = 1000;
 
 TEST(ClusterSim, NoSeedBreaksAPromise) {
   const uint64_t one = Number("CLUSTER_SIM_SEED", ~0ull), seeds = Number("CLUSTER_SIM_SEEDS", kSeeds);

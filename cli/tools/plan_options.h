@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "cli/model_shape.h"
-#include "cli/planned_machine.h"
+#include "cli/tools/model_shape.h"
+#include "cli/tools/planned_machine.h"
 #include "common/config_fields.h"
 #include "load/bench_options.h"
 #include "plan/roofline.h"

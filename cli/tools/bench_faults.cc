@@ -1,4 +1,4 @@
-#include "cli/bench_faults.h"
+#include "cli/tools/bench_faults.h"
 
 #include <signal.h>
 #include <spawn.h>
@@ -17,7 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "cli/foreign_json.h"
-#include "cli/listener_process.h"
+#include "cli/tools/listener_process.h"
 #include "common/json.h"
 #include "common/shallow_json.h"
 #include "common/status.h"

@@ -1,4 +1,4 @@
-#include "cli/bench_targets.h"
+#include "cli/tools/bench_targets.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "cli/bench_grpc.h"
+#include "cli/tools/bench_grpc.h"
 #include "common/json.h"
 #include "common/net/address.h"
 #include "common/shallow_json.h"

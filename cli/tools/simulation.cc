@@ -1,4 +1,4 @@
-#include "cli/simulation.h"
+#include "cli/tools/simulation.h"
 
 #include "common/status.h"
 #include "common/str_cat.h"

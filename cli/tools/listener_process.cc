@@ -1,4 +1,4 @@
-#include "cli/listener_process.h"
+#include "cli/tools/listener_process.h"
 
 #include <netdb.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "cli/plan_layouts.h"
+#include "cli/tools/plan_layouts.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "cli/simulation.h"
+#include "cli/tools/simulation.h"
 #include "common/status.h"
 #include "load/arrivals.h"
 #include "load/summary.h"

@@ -2,7 +2,7 @@
 #include <utility>
 // clang-format on
 
-#include "cli/bench_grpc.h"
+#include "cli/tools/bench_grpc.h"
 
 #include <grpcpp/grpcpp.h>
 

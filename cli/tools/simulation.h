@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "cli/planned_machine.h"
+#include "cli/tools/planned_machine.h"
 #include "load/bench_options.h"
 #include "plan/memory_plan.h"
 #include "router/router_config.h"

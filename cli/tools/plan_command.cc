@@ -11,7 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
 #include "cli/http_client.h"
-#include "cli/plan_layouts.h"
+#include "cli/tools/plan_layouts.h"
 #include "common/log.h"
 #include "common/open_to_read.h"
 #include "common/status.h"

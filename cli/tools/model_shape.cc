@@ -1,4 +1,4 @@
-#include "cli/model_shape.h"
+#include "cli/tools/model_shape.h"
 
 #include "absl/strings/str_replace.h"
 #include "common/status.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "cli/plan_options.h"
+#include "cli/tools/plan_options.h"
 #include "plan/calibration.h"
 
 namespace baton::cli {

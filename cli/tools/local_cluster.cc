@@ -1,4 +1,4 @@
-#include "cli/local_cluster.h"
+#include "cli/tools/local_cluster.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "cli/beside.h"
 #include "cli/child_process.h"
 #include "cli/supervisor.h"
 #include "common/status.h"
@@ -60,7 +61,10 @@ absl::StatusOr<LocalCluster> LocalCluster::Start(const std::string& name, const 
     if (count > 0) all.insert(all.end(), {flag, StrCat(count)});
   }
   all.insert(all.end(), arguments.begin(), arguments.end());
-  const absl::StatusOr<pid_t> pid = StartChild({.arguments = std::move(all), .silent = true});
+  absl::StatusOr<std::string> program = Beside(kServing);
+  const absl::StatusOr<pid_t> pid =
+      program.ok() ? StartChild({.arguments = std::move(all), .program = *std::move(program), .silent = true})
+                   : program.status();
   if (!pid.ok())
     return absl::UnavailableError(StrCat("cannot start the cluster \"", name, "\": ", pid.status().message()));
   out.pid_ = *pid;

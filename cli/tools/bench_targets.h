@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/http_client.h"
-#include "cli/local_cluster.h"
+#include "cli/tools/local_cluster.h"
 #include "load/asker.h"
 #include "load/bench_options.h"
 

@@ -1,4 +1,4 @@
-#include "cli/planned_machine.h"
+#include "cli/tools/planned_machine.h"
 
 #include <algorithm>
 #include <utility>
