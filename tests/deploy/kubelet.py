@@ -21,7 +21,7 @@ import chart
 from api_server import ApiServer, endpoint
 from where import BATON
 
-PROGRAMS = {"/usr/bin/baton": str(BATON), **{f"/usr/bin/{name}": shutil.which(name) for name in ("sh", "test", "sleep")}}
+PROGRAMS = {**{f"/usr/bin/{name}": str(pathlib.Path(BATON).with_name(name)) for name in ("baton", "baton-tools")}, **{f"/usr/bin/{name}": shutil.which(name) for name in ("sh", "test", "sleep")}}
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 START_SECONDS = 60
 

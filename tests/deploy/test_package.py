@@ -58,7 +58,7 @@ class Package(unittest.TestCase):
 
     def test_it_has_the_program_the_units_the_examples_and_nothing_else(self):
         names = {line.split()[-1][2:] for line in run(["dpkg-deb", "-c", self.package]).splitlines() if not line.endswith("/")}
-        expected = {"usr/bin/baton", "usr/lib/sysusers.d/baton.conf", "usr/lib/systemd/system/baton.target"}
+        expected = {"usr/bin/baton", "usr/bin/baton-tools", "usr/lib/sysusers.d/baton.conf", "usr/lib/systemd/system/baton.target"}
         expected |= {f"usr/lib/systemd/system/{u.name}" for u in UNITS}
         expected |= {f"usr/share/doc/baton/examples/{e.name}" for e in (ROOT / "deploy" / "examples").iterdir()}
         expected |= {f"usr/share/doc/baton/{d}" for d in ("copyright", *(p.name for p in (ROOT / "docs").glob("*.md")))}
