@@ -10,7 +10,8 @@
 namespace baton::engine {
 namespace {
 
-constexpr int kRandomSteps = 30;  ///< of each model: every number of sequences, sampled and scored, several times
+constexpr int kRecordedSteps = 100;  ///< of each of two models, against the same that are not recorded
+constexpr int kRandomSteps = 30;     ///< of each model: every number of sequences, sampled and scored, several times
 
 class DeviceSteps : public testing::TestWithParam<const char*> {
  protected:
@@ -73,7 +74,7 @@ TEST_P(DeviceSteps, RecordedStepsHaveTheBitsOfOthers) {
   for (DeviceModel* on : {&*plain, &*recorded}) Record(*on, {1, 2, 4, 5});
   std::mt19937 random(21);
   int sampled = 0;
-  for (int i = 0; i < kRandomSteps; ++i) {
+  for (int i = 0; i < kRecordedSteps; ++i) {
     const RandomStep step = MakeStep(i % 10 == 5 ? 1 : 0, limits_, 300, random);
     const auto want = RunStep(*plain, step), got = RunStep(*recorded, step);
     ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();

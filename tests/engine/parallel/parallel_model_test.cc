@@ -105,7 +105,8 @@ TEST_P(Family, RanksChangeNoBit) {
   EXPECT_EQ(AnswersOf({.model = path, .shape = {.tensor = 2, .stages = 2, .width = 4}, .requests = 4}), alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("llama2", "qwen2", "qwen3", "mistral", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(All, Family,
+                         testing::Values("llama2", "qwen2", "qwen3", "mistral", "gemma2", "gemma3", "smollm3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RankWeights, EachRankHoldsItsShare) {

@@ -221,7 +221,7 @@ class Schedule {
 };
 
 TEST(StepsAhead, AnswersAreThoseOfOneStepAtATime) {
-  const uint64_t first = Number("STEPS_AHEAD_FIRST", 1), seeds = Number("STEPS_AHEAD_SEEDS", 200);
+  const uint64_t first = Number("STEPS_AHEAD_FIRST", 1), seeds = Number("STEPS_AHEAD_SEEDS", 2500);
   Counts counts;
   for (uint64_t seed = first; seed < first + seeds && !testing::Test::HasFailure(); ++seed)
     Schedule(seed, counts).Run();
