@@ -9,6 +9,7 @@
 #include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "common/trust/hash_key.h"
 #include "router/policy/policies.h"
 #include "router/policy/predicted_time_cost.h"
 
@@ -17,6 +18,13 @@ namespace {
 
 std::string KeyBytes(const HashKey& key) {
   return std::string(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
+}
+
+absl::StatusOr<HashKey> KeyOf(const RouterConfig& config) {
+  if (!config.hash_key_file.empty()) return HashKey::FromFile(config.hash_key_file);
+  if (config.cluster_secret_file.empty()) return HashKey::Random();
+  BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Read(config.cluster_secret_file));
+  return trust::HashKeyOf(*secret);
 }
 
 std::string Different(const char* field, const std::string& worker, const std::string& others) {
@@ -54,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config,
                                                      WireMaker wires, CanarySender send_canary) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
-  BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
+  BATON_ASSIGN_OR_RETURN(const HashKey key, KeyOf(config));
   std::unique_ptr<Fleet> fleet(
       new Fleet(config, loops, clock, std::move(wires), std::move(send_canary), std::move(scorer), key, from_file));
   std::vector<Endpoint> listed;
@@ -108,7 +116,8 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
     if (key_from_file_ || OthersReady(slot)) {
       return absl::FailedPreconditionError(
-          "hash_key: the worker's key is not this router's; give every router and worker the same --hash-key-file");
+          "hash_key: the worker's key is not this router's; give every router and worker the same --hash-key-file, or "
+          "none and the same --cluster-secret-file");
     }
     if (facts.hash_key.size() != key_.bytes.size()) {
       return absl::FailedPreconditionError(

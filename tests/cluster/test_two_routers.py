@@ -1,4 +1,5 @@
 """Two routers on the same workers: both serve, both know what is cached where, and the death of one frees what it held."""
+import contextlib
 import json
 import os
 import pathlib
@@ -21,10 +22,10 @@ BODY = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 24, "seed": 5, "tem
 class Router(Cluster):
     """`baton router` before workers that somebody else runs. Leaving it ends it."""
 
-    def __init__(self, workers, key_file, args=()):
+    def __init__(self, workers, key_file, args=(), key_flag="--hash-key-file"):
         super().__init__()
         self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file",
-                        str(self.ready), "--hash-key-file", str(key_file), *(f"--worker={w}" for w in workers), *map(str, args)]
+                        str(self.ready), key_flag, str(key_file), *(f"--worker={w}" for w in workers), *map(str, args)]
 
     def kill(self, children=None):
         self.process.send_signal(signal.SIGKILL)
@@ -34,10 +35,10 @@ class Router(Cluster):
 class Worker:
     """`baton worker` on a free port; `address` once it is entered."""
 
-    def __init__(self, role, folder, key_file):
+    def __init__(self, role, folder, key_file, key_flag="--hash-key-file"):
         self.ready, self.log = pathlib.Path(folder, f"{role}.ready"), pathlib.Path(folder, f"{role}.log")
         self.command = [str(BATON), "worker", "--role", role, "--model", str(TINY), "--load-format", "dummy", "--threads", "1", "--port",
-                        "0", "--ready-file", str(self.ready), "--hash-key-file", str(key_file)]
+                        "0", "--ready-file", str(self.ready), key_flag, str(key_file)]
 
     def __enter__(self):
         with open(self.log, "w") as log:
@@ -95,6 +96,21 @@ class TwoRouters(unittest.TestCase):
                 alone = [answer(a, body) for body in bodies]
                 both = in_parallel([lambda r=r, body=body: answer(r, body) for body in bodies for r in (a, b)])
                 self.assertEqual(both, [one for one in alone for _ in range(2)])
+
+    def test_without_a_key_file_workers_that_no_router_gave_a_key_have_that_of_the_clusters_secret(self):
+        secret = (self.key_file, "--cluster-secret-file")
+        with contextlib.ExitStack() as there:  # a worker is ready once it waits for a router's key no more
+            addresses = [there.enter_context(Worker(role, self.folder, *secret)).address for role in ("prefill", "decode")]
+            routers = [Router(addresses, secret[0], ["--local-prefill-max-tokens", 8], secret[1]) for _ in range(2)]
+            with routers[0] as a:
+                a.wait_until(lambda: [w["state"] for w in workers(a)] == ["ready"] * 2, "both are its workers")
+                first = a.post("/v1/completions", BODY).json()
+            with routers[1] as b:
+                b.wait_until(lambda: b.metric("baton_router_index_units") > 0, "it knows what they have")
+                again = b.post("/v1/completions", BODY).json()
+                self.assertEqual(again["choices"], first["choices"])
+                self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+                self.assertGreater(b.metric("baton_prefix_hit_tokens_predicted_total"), 0)
 
     def test_a_flip_that_one_router_orders_is_no_loss_for_the_other(self):
         with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "common/str_cat.h"
 #include "common/trust/greeting.h"
+#include "common/trust/hash_key.h"
 #include "tests/state_table.h"
 
 namespace baton::trust {
@@ -249,6 +250,14 @@ TEST(ClusterSecret, AProofIsOfItsLabelAndPartsAsTheyWereCut) {
   EXPECT_FALSE(Same(proof, secret->Prove("ab", {"c", "d"})));
   EXPECT_FALSE(Same(proof, secret->Prove("a", {"bcd"})));
   EXPECT_FALSE(Same(proof, Secret(std::string(32, 'x'))->Prove("a", {"bc", "d"})));
+}
+
+// Other bytes: a router and a worker of two versions have no key in common. They are HMAC-SHA256 of the label behind
+// its length in eight bytes, the least first.
+TEST(ClusterSecret, TheHashKeyOfASecretIsAlwaysTheSame) {
+  EXPECT_EQ(HashKeyOf(*Secret()).Hex(), "b3ef0bb9d1a6a0ccd074b6bba504894b853606d054fe3de5c636efc6d5d3cecc");
+  EXPECT_EQ(HashKeyOf(*Secret(std::string(kText) + "\n")), HashKeyOf(*Secret()));
+  EXPECT_NE(HashKeyOf(*Secret(std::string(32, 'x'))), HashKeyOf(*Secret()));
 }
 
 }  // namespace

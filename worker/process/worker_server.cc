@@ -16,6 +16,7 @@
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/kernel_tls.h"
 #include "common/tls/peer_tls.h"
+#include "common/trust/hash_key.h"
 #include "proto/order_limits.h"
 #include "worker/process/reach.h"
 #include "worker/process/role_changer.h"
@@ -175,9 +176,10 @@ class WorkerServer::Parts {
     BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress(), ranks_.get()));
     // A router dials again within two seconds; a worker that chose its own key before could not join the others.
     if (!state_.WaitForKey(kKeyWait))
-      LogInfo("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
-    BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
-    const HashKey key = state_.AdoptKey(random);
+      LogInfo("worker: no router gave a hash key in {} s, taking {}", Seconds(kKeyWait),
+              secret_ ? "that of the cluster's secret" : "a random one");
+    BATON_ASSIGN_OR_RETURN(HashKey own, secret_ ? trust::HashKeyOf(*secret_) : HashKey::Random());
+    const HashKey key = state_.AdoptKey(own);
     std::unique_ptr<Role> role;
     if (has_role_) {
       const v1::WorkerRole first = config_.role == "prefill" ? v1::WORKER_ROLE_PREFILL : v1::WORKER_ROLE_DECODE;
