@@ -205,7 +205,8 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
         "a JSON object of generation_config.json's keys, over those: '{\"temperature\": 0.5}'");
   field("default-chat-template-kwargs", c.default_chat_template_kwargs, "",
         "a JSON object of the chat template's variables where a request does not say: '{\"enable_thinking\": false}'");
-  field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
+  field("hash-key-file", c.hash_key_file, "",
+        "64 hex digits keying prefix hashes; else the cluster secret does; with neither, several routers need it");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field(
       "api-key-file", c.api_key_file, "",

@@ -250,7 +250,8 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory", AtLeast(1));
   field("block-size", c.block_size, "tokens", "tokens per KV block", MultipleOf(16, 16, 1024));
   field("enable-prefix-caching", c.enable_prefix_caching, "", "reuse the KV of prompts that begin alike");
-  field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
+  field("hash-key-file", c.hash_key_file, "",
+        "64 hex digits keying prefix hashes; else the first router or the cluster secret sets the key");
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
   field("async-scheduling", c.async_scheduling, "",
         "plan a step of decodes while the step before it runs, and give it to the GPU; auto = on a GPU. What reads the "
