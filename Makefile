@@ -11,7 +11,7 @@ help:
 	@echo 'make serve MODEL=<dir|.gguf>  leave a cluster running (default: the demo model); ARGS="--port 8000"'
 	@echo 'make deb                      the Debian package, with systemd units'
 	@echo 'make image | image-cuda       the container image, for docker load; image-cuda also for GPUs'
-	@echo 'make build | binary | asan | tsan | fuzz | cuda | lint | format | clean'
+	@echo 'make build | binary | tools | asan | tsan | fuzz | cuda | lint | format | clean'
 
 setup:
 	@scripts/bootstrap.sh

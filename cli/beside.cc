@@ -1,6 +1,5 @@
 #include "cli/beside.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +8,7 @@
 #include <system_error>
 
 #include "absl/strings/str_replace.h"
+#include "cli/supervisor.h"
 #include "common/errno_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> OutputOf(const char* program, const char* argument) 
   std::array<char, 4096> some;
   while (const size_t n = std::fread(some.data(), 1, some.size(), pipe)) out.append(some.data(), n);
   if (const int status = pclose(pipe); status != 0)
-    return absl::UnavailableError(StrCat(path, " ", argument, " has failed: ", status));
+    return absl::UnavailableError(StrCat(path, " ", argument, " ended with exit code ", ExitCodeOfWaitStatus(status)));
   return out;
 }
 

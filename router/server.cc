@@ -93,7 +93,8 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
 
 // As one router, whose name is new at every start.
 absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version, EventLoopPool& loops,
-                                    tls::GrpcTls* grpc_tls, const tls::LiveIdentity* live) {
+                                    tls::GrpcTls* grpc_tls, const tls::LiveIdentity* live,
+                                    std::shared_ptr<const trust::ClusterSecret> secret) {
   BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
   GrpcWire::Options options;
   options.router_id = "router-" + identity.Hex().substr(0, 16);
@@ -101,9 +102,7 @@ absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::strin
   options.grpc_tls = grpc_tls;
   options.identity = grpc_tls != nullptr ? live : nullptr;
   options.tls_server_name = config.tls_server_name;
-  if (!config.cluster_secret_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(options.secret, trust::ClusterSecret::Read(config.cluster_secret_file));
-  }
+  options.secret = std::move(secret);
   options.backoff_max_ms = config.worker_backoff_max_ms;
   options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
   return [options, &loops](const std::string& address) {
@@ -252,14 +251,20 @@ void RouterServer::Parts::MeetWorkers() {
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
-  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, io, worker_tls.get(), identity.get()));
+  std::shared_ptr<const trust::ClusterSecret> secret;  // read once: it may be a pipe
+  if (!config.cluster_secret_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(secret, trust::ClusterSecret::Read(config.cluster_secret_file));
+  }
+  BATON_ASSIGN_OR_RETURN(const WireMaker wires,
+                         GrpcWires(config, version, io, worker_tls.get(), identity.get(), secret));
   CanarySender canaries;
   if (config.canaries) {
     canaries = [this](const CanaryLegs& legs, std::function<void(const absl::Status&)> done) {
       return CanaryRequest::Start(*fleet, links.at(0), clock, legs, std::move(done));
     };
   }
-  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires, std::move(canaries)));
+  BATON_ASSIGN_OR_RETURN(
+      fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires, std::move(canaries), secret.get()));
   BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
   if (!config.otlp_traces_endpoint.empty()) {
     const TraceResource self{"baton-router", version, absl::StrFormat("%016x", RandomWord())};

@@ -10,6 +10,6 @@ int main(int argc, char** argv) {
   Program tools("baton", "The tools of baton, which starts this program for them.");
   constexpr Program::Make* kMake[] = {AddBench, AddPlan, AddSim};
   for (size_t i = 0; i < std::size(kMake); ++i) tools.AddTool(kToolCommands[i].name, kToolCommands[i].what, kMake[i]);
-  tools.AddHidden(kCompletionTables, "the flags of these commands, for `baton completion`", AddCompletionTables);
+  tools.AddTool(kCompletionTables, "the flags of these commands, for `baton completion`", AddCompletionTables);
   return tools.Run(argc, argv);
 }

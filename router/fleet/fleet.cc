@@ -20,11 +20,9 @@ std::string KeyBytes(const HashKey& key) {
   return std::string(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
 }
 
-absl::StatusOr<HashKey> KeyOf(const RouterConfig& config) {
-  if (!config.hash_key_file.empty()) return HashKey::FromFile(config.hash_key_file);
-  if (config.cluster_secret_file.empty()) return HashKey::Random();
-  BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Read(config.cluster_secret_file));
-  return trust::HashKeyOf(*secret);
+absl::StatusOr<HashKey> KeyOf(const std::string& file, const trust::ClusterSecret* secret) {
+  if (!file.empty()) return HashKey::FromFile(file);
+  return secret == nullptr ? HashKey::Random() : trust::HashKeyOf(*secret);
 }
 
 std::string Different(const char* field, const std::string& worker, const std::string& others) {
@@ -59,10 +57,11 @@ Candidate CandidateOf(const LinkView& view) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, Loops loops, const Clock& clock,
-                                                     WireMaker wires, CanarySender send_canary) {
+                                                     WireMaker wires, CanarySender send_canary,
+                                                     const trust::ClusterSecret* secret) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
-  BATON_ASSIGN_OR_RETURN(const HashKey key, KeyOf(config));
+  BATON_ASSIGN_OR_RETURN(const HashKey key, KeyOf(config.hash_key_file, secret));
   std::unique_ptr<Fleet> fleet(
       new Fleet(config, loops, clock, std::move(wires), std::move(send_canary), std::move(scorer), key, from_file));
   std::vector<Endpoint> listed;

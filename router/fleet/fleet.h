@@ -24,6 +24,10 @@
 #include "router/policy/scorer.h"
 #include "router/server.h"
 
+namespace baton::trust {
+class ClusterSecret;
+}
+
 namespace baton::router {
 
 /// What a decision would be: /debug/route.
@@ -69,9 +73,11 @@ class Fleet final : public LinkHost, public Workers {
     EventLoop& waiting;  ///< what waits for the calls of a connection to end; may be `home` where nothing waits
   };
   /// Its workers are config.worker. `wires`: called once for each worker, on the home loop after Start. With
-  /// `send_canary` a worker takes requests when a canary has gone through it.
+  /// `send_canary` a worker takes requests when a canary has gone through it. `secret`: the cluster's, for the call;
+  /// the key of prefix hashes follows from it where no file names one.
   static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, Loops loops, const Clock& clock,
-                                                       WireMaker wires, CanarySender send_canary = nullptr);
+                                                       WireMaker wires, CanarySender send_canary = nullptr,
+                                                       const trust::ClusterSecret* secret = nullptr);
   ~Fleet() override;
 
   void Start();

@@ -98,10 +98,14 @@ class TwoRouters(unittest.TestCase):
                 self.assertEqual(both, [one for one in alone for _ in range(2)])
 
     def test_without_a_key_file_workers_that_no_router_gave_a_key_have_that_of_the_clusters_secret(self):
-        secret = (self.key_file, "--cluster-secret-file")
+        secret, pipe = (self.key_file, "--cluster-secret-file"), pathlib.Path(self.folder, "pipe")
+        os.mkfifo(pipe, 0o600)
+        end = os.open(pipe, os.O_RDWR)
+        self.addCleanup(os.close, end)
+        os.write(end, self.key_file.read_bytes())  # what comes out of a pipe can be read once
         with contextlib.ExitStack() as there:  # a worker is ready once it waits for a router's key no more
             addresses = [there.enter_context(Worker(role, self.folder, *secret)).address for role in ("prefill", "decode")]
-            routers = [Router(addresses, secret[0], ["--local-prefill-max-tokens", 8], secret[1]) for _ in range(2)]
+            routers = [Router(addresses, file, ["--local-prefill-max-tokens", 8], secret[1]) for file in (self.key_file, pipe)]
             with routers[0] as a:
                 a.wait_until(lambda: [w["state"] for w in workers(a)] == ["ready"] * 2, "both are its workers")
                 first = a.post("/v1/completions", BODY).json()

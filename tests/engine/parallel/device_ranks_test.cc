@@ -130,9 +130,7 @@ TEST_P(Family, GpusChangeNoBit) {
   ASSERT_FALSE(alone.empty());
   EXPECT_EQ(AnswersOf({.model = path, .shape = {.tensor = 2, .stages = 2, .width = 2}, .requests = 2}), alone);
 }
-INSTANTIATE_TEST_SUITE_P(All, Family,
-                         testing::Values("qwen2", "qwen3", "mistral", "gemma2", "gemma3",
-                                         "smollm3"),  // tiny-llama: above
+INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "smollm3"),
                          [](const auto& info) { return std::string(info.param); });
 
 class Codes : public testing::TestWithParam<CodesCase> {};
