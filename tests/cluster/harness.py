@@ -224,6 +224,12 @@ def free_port(*hosts):
             return port
 
 
+def tree_seed():
+    """A number by which tests draw what they run: the same for the same files in git, another for others; 0 without git."""
+    found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD^{tree}"], capture_output=True, text=True)
+    return int(found.stdout.strip() or "0", 16)
+
+
 def cpu_computes_bfloat16():
     flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
     return bool(flags & {"avx512_bf16", "amx_bf16"})

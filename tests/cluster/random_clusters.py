@@ -3,8 +3,10 @@
 field. Every third seed has two workers of each role and, in each round, one fault: a worker is killed or stopped, or the router
 stands still. What one worker answers is what every one of them must answer, bit for bit, and then all memory is back. Limits
 and budgets are the default ones. By hand: random_clusters.py [--seeds 20] [--from 0] [--harm]; a seed is a cluster, and the
-failing one's line replays it."""
+failing one's line replays it. --gpu: on emulated GPUs, with a model of a family drawn too, limits small enough for the emulator and
+what one GPU answers (drawn_gpus.py)."""
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -17,6 +19,7 @@ from test_disaggregated import LONG, wait_for_memory
 from test_promise_a import answer, as_chat
 
 WIDTH = ["--threads", 1, "--reduction-width", 4]
+WORDS_OF_A_PROMPT, TOKENS_OF_AN_ANSWER = [1, 3, 20, 60, 150], [1, 2, 5, 17, 40]
 TRANSPORTS = ["shm", "tcp", "ucx", "ucx-shm", "ucx-tcp"]
 WORDS = "one two three four five six seven eight nine ten Zürich 北京 naïve \u2603 code() { return x; } <html>".split(" ")
 
@@ -25,10 +28,10 @@ def text(r, words):
     return " ".join(r.choice(WORDS) for _ in range(words))
 
 
-def request(r, shared):
+def request(r, shared, model="tiny-llama", words=WORDS_OF_A_PROMPT, tokens=TOKENS_OF_AN_ANSWER):
     """One with any of the fields."""
     start = r.choice(["", "", shared[: r.randint(0, len(shared))], shared])
-    body = {"model": "tiny-llama", "prompt": start + text(r, r.choice([1, 3, 20, 60, 150])), "max_tokens": r.choice([1, 2, 5, 17, 40]),
+    body = {"model": model, "prompt": start + text(r, r.choice(words)), "max_tokens": r.choice(tokens),
             "seed": r.randint(0, 2**40), "temperature": r.choice([0, 0, 0.7, 1.2]), "logprobs": r.choice([None, 0, 1, 5])}
     extras = {"n": lambda: r.choice([2, 4]), "top_k": lambda: r.choice([1, 7]), "top_p": lambda: 0.8, "min_p": lambda: 0.03,
               "repetition_penalty": lambda: 1.3, "presence_penalty": lambda: 0.9, "frequency_penalty": lambda: -0.4,
@@ -97,22 +100,27 @@ def run(seed, alone, harm):
     print(f"seed {seed}: {'harmed; ' if harm else ''}{' '.join(map(str, args))}", flush=True)
     want = [answer(alone, body) for body in bodies]
     with Cluster(args=args) as c:
-        for round_number in range(3 if harm else 2):
-            over = threading.Event()
-            harmer = threading.Thread(target=disturb, args=(c, r, over))
+        holds(c, r, bodies, want, f"seed {seed}", harm, 3 if harm else 2)
+
+
+def holds(c, r, bodies, want, what, harm, rounds):
+    """The answers of each round, with a fault in it where `harm` says so, are those that are wanted; then all memory is back."""
+    for round_number in range(rounds):
+        over = threading.Event()
+        harmer = threading.Thread(target=disturb, args=(c, r, over))
+        if harm:
+            harmer.start()
+        try:
+            got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
+        finally:
+            over.set()
             if harm:
-                harmer.start()
-            try:
-                got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
-            finally:
-                over.set()
-                if harm:
-                    harmer.join()
-            for body, expected, have in zip(bodies, want, got):
-                assert have == expected, f"seed {seed}, round {round_number}: {body}\n{have}\ninstead of\n{expected}"
-            if harm:
-                c.wait_until(lambda: c.metric("baton_worker_up") == 4, "all workers are back", 60)
-        wait_for_memory(c, f"seed {seed}")
+                harmer.join()
+        for body, expected, have in zip(bodies, want, got):
+            assert have == expected, f"{what}, round {round_number}: {body}\n{have}\ninstead of\n{expected}"
+        if harm:
+            c.wait_until(lambda: c.metric("baton_worker_up") == 4, "all workers are back", 60)
+    wait_for_memory(c, what)
 
 
 def main():
@@ -121,14 +129,20 @@ def main():
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--harm", action="store_true", help="faults in every seed")
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--gpu", action="store_true", help="on emulated GPUs: BATON_EMULATED_PLUGIN is the plugin")
     options = parser.parse_args()
     begin, failed = time.monotonic(), []
-    with Cluster(args=WIDTH) as alone:
+    with contextlib.ExitStack() as held:
+        if options.gpu:
+            from drawn_gpus import run_on_gpus as draw_and_run
+        else:
+            alone = held.enter_context(Cluster(args=WIDTH))
+            draw_and_run = lambda seed, harm: run(seed, alone, harm)
         for seed in range(options.first, options.first + options.seeds):
             if time.monotonic() - begin > options.seconds:
                 break
             try:
-                run(seed, alone, options.harm)
+                draw_and_run(seed, options.harm)
             except Exception as e:  # noqa: BLE001 - told at the end
                 failed.append(seed)
                 print(f"seed {seed} FAILED: {str(e)[:6000]}", flush=True)

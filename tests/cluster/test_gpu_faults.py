@@ -1,19 +1,39 @@
-"""Prefill and decode on GPUs (the emulated plugin), whose KV goes by CUDA IPC, with a spare worker of each role: one that is killed
-within a transfer or stands still changes no answer."""
+"""Prefill and decode on GPUs (the emulated plugin), with a spare worker of each role: one that is killed within a transfer or stands
+still changes no answer. Of four pairs of kinds of worker and three transports one is drawn, by the tree; between two GPUs KV goes by
+CUDA IPC where the transport is shm. BATON_GPU_FAULTS=all runs every pair over every transport, a number that one of them."""
+import functools
+import itertools
 import os
 import random
 import signal
 import threading
 import unittest
 
-from harness import Cluster, in_parallel
+from harness import Cluster, in_parallel, tree_seed
 from random_clusters import disturb
 from test_disaggregated import LONG, wait_for_memory
 from test_gpu_ipc import READ
 from test_gpu_roles import PLUGIN, SMALL, bodies, flags
+from test_kv_types import keeps_the_protocol
 from test_promise_a import answer
 
 SEEDS = (8, 9)  # of random_clusters.py: stops prefill, stops decode
+# Prefill and decode. Where both compute and keep the same the answers are those of one worker, bit for bit.
+PAIRS = [("GPU bfloat16", "GPU bfloat16"), ("CPU float32", "GPU bfloat16"), ("GPU bfloat16", "CPU float32"),
+         ("GPU bfloat16", "GPU fp8")]
+CASES = list(itertools.product(PAIRS, ("auto", "tcp", "ucx-shm")))
+TOKENS = 6
+
+
+def drawn():
+    asked = os.environ.get("BATON_GPU_FAULTS", "")
+    return CASES if asked == "all" else [CASES[(int(asked) if asked else tree_seed()) % len(CASES)]]
+
+
+def streams(first, count):
+    """What ends after TOKENS tokens a choice, whatever its bits are."""
+    return [{"model": "tiny-llama", "prompt": f"{first + i} " + LONG[:90 + 7 * i], "max_tokens": TOKENS, "ignore_eos": True, "seed": i,
+             "temperature": [0, 0.8][i % 2], "n": 1 + i % 2, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(count)]
 
 
 def stop(cluster, seed):
@@ -30,30 +50,54 @@ def kill_within(cluster, role, before):
 
 @unittest.skipUnless(PLUGIN, "no emulated plugin was built")
 class GpuFaults(unittest.TestCase):
-    def round(self, cluster, asked, want, harm, *args):
+    def round(self, cluster, calls, harm, *args):
+        """Calls each with the cluster while harm is done to it."""
         harmer = threading.Thread(target=harm, args=(cluster, *args))
         harmer.start()
         try:
-            got = in_parallel([lambda b=b: answer(cluster, b) for b in asked])
+            in_parallel([functools.partial(call, cluster) for call in calls])
         finally:
             harmer.join()
-        self.assertEqual(got, want, args)
         cluster.wait_until(lambda: cluster.metric("baton_worker_up") == 4, "all workers are back", 60)
 
-    def test_a_worker_that_dies_or_stands_still_changes_no_answer(self):
-        gpus = [*SMALL, *flags("GPU bfloat16")]
+    def equals(self, body, want, cluster):
+        self.assertEqual(answer(cluster, body), want, body)
+
+    def protocol(self, body, cluster):
+        keeps_the_protocol(self, cluster, body, TOKENS, alone=True)  # decode itself, once prefill is lost
+
+    def rounds_of(self, kind):
+        """The calls of four rounds, each of which holds one answer against what one worker of the kind says."""
         new = [[{**body, "prompt": f"{n}{i} " + LONG[:120 + 7 * i]} for i, body in enumerate(bodies() * 2)] for n in range(2)]
-        with Cluster(args=gpus) as c:
-            killed = [[answer(c, body) for body in asked] for asked in new]
-            alone = [answer(c, body) for body in bodies()]
-        with Cluster(args=["--prefill", 2, "--decode", 2, "--local-prefill-max-tokens", 8, *gpus]) as c:
-            for role, asked, want in zip(("prefill", "decode"), new, killed):
-                self.round(c, asked, want, kill_within, role, c.metric("baton_kv_transfer_bytes_total"))
-            for seed in SEEDS:
-                self.round(c, bodies() * 2, alone * 2, stop, seed)
-            self.assertGreater(c.log.read_text().count(READ), 4, "the next ones are reached as those before them")
+        with Cluster(args=[*SMALL, *flags(kind)]) as c:
+            want = [[(body, answer(c, body)) for body in asked] for asked in (*new, bodies())]
+        return [[functools.partial(self.equals, *pair) for pair in asked] for asked in (*want[:2], want[2] * 2, want[2] * 2)]
+
+    def harmed(self, prefill, decode, transport):
+        same = prefill == decode
+        rounds = self.rounds_of(prefill) if same else [
+            [functools.partial(self.protocol, body) for body in streams(100 * n, 6)] for n in range(4)]
+        with Cluster(args=["--prefill", 2, "--decode", 2, "--local-prefill-max-tokens", 8, *SMALL, "--transport", transport,
+                           *flags(prefill, "prefill"), *flags(decode, "decode")]) as c:
+            if f"no KV by {transport}" in c.log.read_text():
+                self.skipTest(f"this build has no {transport}")
+            for role, calls in zip(("prefill", "decode"), rounds):
+                self.round(c, calls, kill_within, role, c.metric("baton_kv_transfer_bytes_total"))
+            for seed, calls in zip(SEEDS, rounds[2:]):
+                self.round(c, calls, stop, seed)
+            read = c.log.read_text().count(READ)
+            if transport == "auto" and "CPU" not in prefill + decode:
+                self.assertGreater(read, 4, "the next ones are reached as those before them")
+            else:
+                self.assertEqual(read, 0)
             self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
-            wait_for_memory(c, "faults")
+            wait_for_memory(c, f"{prefill} to {decode}")
+
+    def test_a_worker_that_dies_or_stands_still_changes_no_answer(self):
+        for (prefill, decode), transport in drawn():
+            with self.subTest(prefill=prefill, decode=decode, transport=transport):
+                print(f"    BATON_GPU_FAULTS={CASES.index(((prefill, decode), transport))}: {prefill} to {decode} by {transport}", flush=True)
+                self.harmed(prefill, decode, transport)
 
 
 if __name__ == "__main__":

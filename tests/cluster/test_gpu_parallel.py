@@ -3,7 +3,8 @@ several, in one role or two, it answers bit for bit what one GPU answers at one 
 test_lost_ranks.py."""
 import unittest
 
-from harness import TINY, Cluster, in_parallel, run
+from drawn_gpus import run_on_gpus
+from harness import TINY, Cluster, in_parallel, run, tree_seed
 from test_disaggregated import wait_for_memory
 from test_gpu_roles import GPU, PLUGIN, SMALL, bodies
 from test_parallel import MP, PP, TP
@@ -45,10 +46,11 @@ class GpuParallel(AsOneGpu):
     def test_gpus_of_a_process_each(self):
         self.check([*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2, "--device", "cuda:3,1,0,2"])
 
-    def test_prefill_on_two_gpus_and_decode_on_one_and_the_other_way_round(self):
-        for prefill, decode in ((2, 1), (1, 2)):  # in a process each: test_gpu_ipc.py
-            with self.subTest(prefill=prefill, decode=decode):
-                self.check([*PAIR, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
+    def test_clusters_drawn_by_the_tree(self):
+        """Any family, ranks and stages of each role, transport; by hand: random_clusters.py --gpu."""
+        for seed in (tree_seed() % 10_000, tree_seed() % 9_999):
+            with self.subTest(seed=seed):
+                run_on_gpus(seed, count=4, rounds=1)
 
     def test_prefill_in_stages_and_decode_in_parts_with_a_process_for_each_gpu(self):
         self.check([*PAIR, *MP, f"--prefill.{PP}", 2, f"--decode.{TP}", 2, "--transport", "tcp"], handoff=True)
