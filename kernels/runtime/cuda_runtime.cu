@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/device_failure.h"
+#include "kernels/runtime/device_refusal.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
@@ -174,18 +175,11 @@ std::string UseDevice(int number) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   int driver = 0;  // stays so where there is none, which the error calls an old one
-  if (error != cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
-    return "there is no NVIDIA driver (libcuda.so.1); a container gets it from the runtime for GPUs";
-  if (error == cudaErrorInsufficientDriver) {
-    const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
-    return "the NVIDIA driver is too old: it is for CUDA " + version(driver) + ", this program was built with CUDA " +
-           version(CUDART_VERSION) + ", which needs a driver for " + std::to_string(CUDART_VERSION / 1000) +
-           ".0 or later";
+  if (error != cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess) {
+    if (std::string why = DriverRefusal(driver, CUDART_VERSION); !why.empty()) return why;
   }
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  if (number >= count)
-    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) +
-           " are there";
+  if (std::string why = NumberRefusal(number, count); !why.empty()) return why;
   int none = -1;
   first_used.compare_exchange_strong(none, number);
   thread_device = number;

@@ -28,6 +28,9 @@ int EmulatedDevice();
 std::string EmulatedNameByEnvironment(int number);
 /// By BATON_EMULATED_BYTES: memory of each device; 0: it says nothing.
 size_t EmulatedBytesByEnvironment();
+/// Why device `number` of `count` cannot be used (device_refusal.h). Kernels were built with CUDA 13.0; so is the
+/// driver, but by BATON_EMULATED_DRIVER=12040, or =0 for none.
+std::string EmulatedRefusal(int number, int count);
 /// The error that all of this process's streams have from their next wait on, as after an uncorrectable ECC error.
 void SetEmulatedFault(const std::string& error);
 /// It, with the number of the device; by BATON_EMULATED_FAULTS=FOLDER too: the first line of the file there that is

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "kernels/runtime/device_refusal.h"
 #include "kernels/runtime/emulated_device.h"
 
 namespace baton::gpu {
@@ -29,6 +30,14 @@ std::string EmulatedNameByEnvironment(int number) {
 size_t EmulatedBytesByEnvironment() {
   const char* const bytes = std::getenv("BATON_EMULATED_BYTES");
   return bytes == nullptr ? 0 : static_cast<size_t>(std::strtoull(bytes, nullptr, 10));
+}
+
+std::string EmulatedRefusal(int number, int count) {
+  constexpr int kBuilt = 13000;
+  const char* const version = std::getenv("BATON_EMULATED_DRIVER");
+  const int driver = version == nullptr ? kBuilt : static_cast<int>(std::strtol(version, nullptr, 10));
+  const std::string why = DriverRefusal(driver, kBuilt);
+  return why.empty() ? NumberRefusal(number, count) : why;
 }
 
 void SetEmulatedFault(const std::string& error) {

@@ -408,10 +408,7 @@ int64_t AllocationCount() { return allocations; }
 int EmulatedDevice() { return ThreadDevice(); }
 
 std::string UseDevice(int number) {
-  if (number >= devices) {
-    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(devices) +
-           " are there";
-  }
+  if (std::string why = EmulatedRefusal(number, devices); !why.empty()) return why;
   int none = -1;
   first_used.compare_exchange_strong(none, number);
   thread_device = number;

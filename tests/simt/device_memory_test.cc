@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "kernels/runtime/device_refusal.h"
 #include "kernels/runtime/emulated_device.h"
 #include "tests/simt/grids.h"
 
@@ -182,6 +183,14 @@ TEST(Capture, IsSpoiledByWaitingForItsStream) {
         stream.EndCapture();
       },
       "waited for, while it captured");
+}
+
+TEST(DriverRefusal, IsOfWhatIsOlderThanTheMajorVersion) {
+  for (const int driver : {13000, 13020, 14010}) EXPECT_EQ(gpu::DriverRefusal(driver, 13000), "") << driver;
+  EXPECT_EQ(gpu::DriverRefusal(12090, 13020),
+            "the NVIDIA driver is too old: it is for CUDA 12.9, this program was built with CUDA 13.2, which needs a "
+            "driver for 13.0 or later");
+  EXPECT_THAT(gpu::DriverRefusal(0, 13000), HasSubstr("there is no NVIDIA driver"));
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<KvMover>> CudaOps::MakeKvMover(size_t staging_byt
 
 absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& seat) {
 #if defined(__CUDACC__)
-  static const absl::StatusOr<gpu::NcclApi> nccl = cuda::LoadNccl();
+  static const absl::StatusOr<gpu::NcclApi> nccl = cuda::FindNccl();
   BATON_RETURN_IF_ERROR(nccl.status());
 #else
   static const absl::StatusOr<gpu::NcclApi> nccl = gpu::EmulatedNccl();

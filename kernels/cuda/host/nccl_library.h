@@ -2,14 +2,25 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "kernels/runtime/nccl.h"
 
 namespace baton::cuda {
 
+constexpr const char* kNcclLibrary = "libnccl.so.2";
+
 /// The library at `path`, or of that name where the dynamic linker looks; never unloaded. NotFound: it cannot be
 /// loaded, with the linker's words; FailedPrecondition: a function is missing, or it is older than 2.14.
-absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path = "libnccl.so.2");
+absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path = kNcclLibrary);
+
+/// Where the wheels nvidia-nccl-cu12 and -cu13 have put it: nvidia/nccl/lib of the packages of the first Python that
+/// has them, in the order of the folders of `path`, as PATH lists them. A virtual environment's own come before those
+/// of the Python that it was made of. Empty: none has it. No program is run.
+std::string NcclOfPython(std::string_view path);
+
+/// The dynamic linker's; else that of the Python on PATH.
+absl::StatusOr<gpu::NcclApi> FindNccl();
 
 }  // namespace baton::cuda

@@ -5,7 +5,8 @@
 // With about 6 µs for two launches and a store's way, about 10 µs a round of NCCL, and 300 GB/s of NVLink's 450 each
 // way: 6 + (R − 1) · 4n / 300,000 < 20 + 2 · (R − 1) / R · 4n / 300,000 up to 760 kB on 8 GPUs, 2.8 MB on 4, any size
 // on 2. The default, 256 KiB (16 rows of a hidden size of 4,096), is below all, and what NCCL gathers in one round.
-// None of these figures has been measured by us.
+// A model of 70B in bf16 on two GPUs: 70.6 GB each, 16.4 ms at 4.3 TB/s, and 160 sums of one row, 1.0 ms: 0.94 of twice
+// one GPU's roof, of which the bar is 0.8. None of these figures has been measured by us.
 #pragma once
 
 #include <cstdint>

@@ -7,9 +7,16 @@
 // stage after stage, the first weights before the grid that makes x has ended. A warpgroup multiplies a stage from
 // zero, 128 products, which wgmma keeps in fewer bits than f32; then adds them to the outputs with one fma by both
 // scales, whose loads were under way meanwhile. Two warpgroups of a block take turns at the tensor cores. Floor:
-// gemm_e4m3.cuh's, at 1,500 TFLOP/s and 4.3 TB/s. 2,048 × 28,672 × 4,096: 321 µs. A 128 × 128 tile reads 32 KiB for 2.1
-// M products: 64 bytes a clock of the SM at wgmma's full rate, more than L2 gives; half of that rate is what to expect.
-// Not yet run on a GPU.
+// gemm_e4m3.cuh's, at 1,500 TFLOP/s and 4.3 TB/s. 2,048 × 28,672 × 4,096: 321 µs.
+//
+// A model of 8B (218 M weights a layer, 32 layers) at the bar of 65,000 tokens/s prefills 2,048 tokens in 31.5 ms.
+// Attention takes 2.4 of them (1.1 TFLOP at 450 TFLOP/s), norms, codes, angles, gates and sums 6.3 (840 MB a layer), so
+// the 28.6 TFLOP of these layers have 22.8: 1,250 TFLOP/s. A 128 × 128 tile reads 32 KiB for 2.1 M products, which is
+// 9.8 TB/s out of L2 at that rate. The most that we have measured there is 8.2 TB/s (the wide tile of gemm_wgmma.cuh,
+// 703 TFLOP/s on an H100, 2026-11-27), and so much gives 1,050 TFLOP/s here: 57,000 tokens/s. It is the tile that falls
+// short of the bar: two blocks of a cluster, each with the other's half of w by TMA's multicast, read 24 KiB (7.3
+// TB/s); neither the emulator nor px has clusters yet. One sequence reads 7.0 GB of codes and a head of 1.05 GB: 1.87
+// ms, 535 tokens/s; the bar of 420 is 0.79 of it. Not yet run on a GPU.
 #pragma once
 
 #include "kernels/cuda/linear/gemm_e4m3.cuh"

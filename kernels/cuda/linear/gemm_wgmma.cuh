@@ -8,7 +8,9 @@
 // products). CudaOps asks the device at the start (host/wgmma_bits.h); one that adds in another order takes this form
 // only when it was not asked to be deterministic. Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790
 // TFLOP/s). 4096 × 28,672 × 4096: 1.22 ms. Per step of 64 a 128 × 256 tile reads 48 KiB for 2.1 M products: 48 bytes a
-// clock of the SM at wgmma's full rate, which L2 gives because neighbouring blocks share w's tile.
+// clock of the SM at wgmma's full rate, which L2 gives because neighbouring blocks share w's tile. A model of 8B
+// prefills 2,048 tokens at the bar of 40,000/s in 51 ms: 28.6 TFLOP here, 44 at 650 TFLOP/s; 2.4 of attention, 3.6 of
+// rows.
 #pragma once
 
 #include "kernels/cuda/linear/gemm.cuh"
