@@ -24,6 +24,7 @@
 #include "common/net/advertise.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
+#include "worker/process/reach.h"
 #include "worker/process/worker_server.h"
 #include "worker/worker_config.h"
 
@@ -82,6 +83,7 @@ int RunWorker(WorkerFlags& flags) {
   SetLogLevel(flags.config.log_level);
   SetLogFormat(flags.config.log_format);
   SetLogName(flags.config.Name(flags.config.port));
+  if (absl::Status status = worker::CheckReach(flags.config); !status.ok()) return Fail(status);
   std::unique_ptr<worker::RankHost> ranks;
   const worker::WorkerConfig& config = flags.config;
   std::unique_ptr<worker::WorkerServer> server;

@@ -163,7 +163,7 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         Range(-1, 65535));
   field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)",
         WorkerIdRule());
-  field("insecure", c.insecure, "", "allow a non-loopback bind without TLS: whoever reaches the port is trusted");
+  field("insecure", c.insecure, "", "allow a non-loopback bind without TLS or without the cluster secret");
   tls::VisitFields(c.tls_files, field);
   field("tls-server-name", c.tls_server_name, "",
         "what the certificate of a worker or rank that is dialled by IP address proves instead of that address");

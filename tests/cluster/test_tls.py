@@ -400,14 +400,6 @@ class Flags(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
         return done.stderr + done.stdout
 
-    def test_a_worker_off_loopback_needs_tls(self):
-        base = ["worker", "--model", TINY, "--load-format", "dummy", "--host", "0.0.0.0"]
-        self.assertIn("needs --tls-cert, --tls-key and --tls-ca", self.fails(*base))
-        with Process(*base, "--insecure") as w:
-            w.until_logged("whoever reaches 0.0.0.0 is trusted")
-        with Certs() as certs, Process(*base, *certs.flags()) as w:
-            w.until_logged("TLS with the certificate of \"baton-worker\"")
-
     def test_files_that_do_not_fit_stop_the_start(self):
         with Certs() as certs, Certs() as other:
             base = ["worker", "--model", TINY, "--load-format", "dummy"]

@@ -13,7 +13,7 @@ import urllib.request
 
 import grpc_call
 from harness import TINY, Cluster, run
-from test_tls import Process, ask, port_of, router, worker
+from test_tls import Certs, Process, ask, port_of, router, worker
 
 
 class Secrets(unittest.TestCase):
@@ -101,6 +101,31 @@ class Refusals(Secrets):
         done = run(base + ["--cluster-secret-file", self.dir / "nothing"])
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("nothing: ", done.stderr + done.stdout)
+
+
+class OffLoopback(unittest.TestCase):
+    def refused(self, *args):
+        done = run(args)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr + done.stdout
+
+    def test_a_worker_needs_tls_and_the_cluster_secret(self):
+        base = ["worker", "--model", TINY, "--load-format", "dummy"]
+        away = [*base, "--host", "0.0.0.0"]
+        ranks = [*base, "--nnodes", 2, "--tensor-parallel-size", 2, "--master-addr", "192.0.2.1"]
+        with Certs() as certs:
+            tls, secret = certs.flags(), ["--cluster-secret-file", certs.dir / "cluster-secret"]
+            for given, lacks in [([], "--tls-cert, --tls-key, --tls-ca and --cluster-secret-file ("), (tls, "--cluster-secret-file ("),
+                                 (secret, "--tls-cert, --tls-key and --tls-ca (")]:
+                said = self.refused(*away, *given)
+                self.assertIn("--host 0.0.0.0 can be reached from other machines: that needs " + lacks, said)
+                self.assertEqual(said.count("\n"), 1, said)
+            self.assertIn("--master-addr 192.0.2.1 can be reached from other machines: that needs --tls-cert, --tls-key and --tls-ca (", self.refused(*ranks, *secret))
+            for given, trusts in [([], "whoever reaches it is trusted, and all is plain text"), (tls, "whoever reaches its KV port is trusted"), (secret, "all is plain text")]:
+                with Process(*away, *given, "--insecure") as w:
+                    w.until_logged(f"worker: --insecure at 0.0.0.0: {trusts}\n", "gRPC at ")
+            with Process(*away, *tls, *secret) as w:
+                w.until_logged("TLS with the certificate of \"baton-worker\"")
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"

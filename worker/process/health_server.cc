@@ -12,7 +12,6 @@
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/live_identity.h"
 #include "common/tls/refusals.h"
-#include "worker/process/reach.h"
 #include "worker/process/rpc_port.h"
 
 namespace baton::worker {
@@ -57,7 +56,6 @@ class HealthServer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Listen(const WorkerConfig& config) {
-  BATON_RETURN_IF_ERROR(CheckReach(config));
   auto parts = std::make_unique<Parts>();
   BATON_RETURN_IF_ERROR(parts->Listen(config));
   return std::unique_ptr<HealthServer>(new HealthServer(std::move(parts)));

@@ -18,7 +18,6 @@
 #include "common/tls/peer_tls.h"
 #include "common/trust/hash_key.h"
 #include "proto/order_limits.h"
-#include "worker/process/reach.h"
 #include "worker/process/role_changer.h"
 #include "worker/process/rpc_port.h"
 #include "worker/process/worker_service.h"
@@ -251,7 +250,6 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
                                                                   RoleFactory make_role,
                                                                   std::unique_ptr<RankHost> ranks) {
   BATON_RETURN_IF_ERROR(config.Validate());
-  BATON_RETURN_IF_ERROR(CheckReach(config));
   if (const auto told = net::AdvertisedHost(config.host, config.advertise_host); !told.ok())
     return absl::FailedPreconditionError(StrCat("--advertise-host: ", told.status().message()));
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));

@@ -17,9 +17,9 @@ namespace baton::worker {
 class WorkerServer {
  public:
   /// Binds the port and answers Handshake from then on (with the loading phase), then loads the model on a thread of
-  /// its own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). FailedPrecondition: a
-  /// non-loopback bind without --insecure. `make_role` is called once the model is loaded, and whenever the role
-  /// changes; empty: `--role both`. `ranks`: the other ranks, where they are processes; threads are made here.
+  /// its own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). Whether others may
+  /// reach it is asked before (reach.h). `make_role` is called once the model is loaded, and whenever the role changes;
+  /// empty: `--role both`. `ranks`: the other ranks, where they are processes; threads are made here.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerConfig& config, std::string version,
                                                              RoleFactory make_role = {},
                                                              std::unique_ptr<RankHost> ranks = nullptr);
