@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails when the list of attacks in docs/security.md names a test that does not exist, skips a number, or has a row with
-neither a test nor the words "no test".
+neither a test nor the words "no test", or when one of the first 24 has no test of real processes.
 
 usage: check_attacks.py [ROOT]      --self-test breaks a list in each of these ways and checks that it is found
 """
@@ -9,6 +9,7 @@ import re
 import sys
 
 HEADING = "## Attacks"
+OF_PROCESSES = 24  # the rows that must have such a test
 NAMED = re.compile(r"`([\w/]+\.(?:cc|py))` `([\w.]+)`")
 CPP = re.compile(r"\b(?:TYPED_)?TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)")
 PYTHON = re.compile(r"^ *def (test_\w+)\(", re.M)
@@ -44,6 +45,8 @@ def breaches(text, read):
             found.append(f"row {number}: '{tests}' is no list of files and tests")
         if not named and "no test" not in missing:
             found.append(f"row {number} has no test and does not say so")
+        if number <= OF_PROCESSES and not any(path.startswith("cluster/") for path, _ in named):
+            found.append(f"row {number} has no test of real processes")
         for path, name in named:
             source = read(path)
             if source is None:
@@ -54,17 +57,19 @@ def breaches(text, read):
 
 
 def self_test():
-    files = {"a.cc": "TEST_F(One, Two) {", "b.py": "    def test_three(self):"}.get
+    files = {"a.cc": "TEST_F(One, Two) {", "cluster/b.py": "    def test_three(self):"}.get
     head = HEADING + "\n| no. | attack | tests | not shown |\n|---|---|---|---|\n"
-    good = "| 1 | x | `a.cc` `One.Two`<br>`b.py` `test_three` | |\n| 2 | y | | no test |\n"
+    both = "`a.cc` `One.Two`<br>`cluster/b.py` `test_three`"
+    good = "".join(f"| {i} | x | {both} | |\n" for i in range(1, OF_PROCESSES + 1)) + f"| {OF_PROCESSES + 1} | y | | no test |\n"
     assert not breaches(head + good, files), breaches(head + good, files)
     for broken, what in [
         (good.replace("One.Two", "One.Three"), "no test One.Three"),
         (good.replace("test_three", "test_four"), "no test test_four"),
         (good.replace("a.cc", "c.cc"), "no tests/c.cc"),
         (good.replace("no test", ""), "does not say so"),
+        (good.replace("<br>`cluster/b.py` `test_three`", "", 1), "row 1 has no test of real processes"),
         (good.replace("| 2 |", "| 3 |"), "where row 2 belongs"),
-        (good.replace("`b.py` `test_three`", "`b.py`  `test_three`"), "no list of files"),
+        (good.replace("`cluster/b.py` `test_three`", "`cluster/b.py`  `test_three`"), "no list of files"),
         ("", "no rows"),
     ]:
         found = breaches(head + broken, files)

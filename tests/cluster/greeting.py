@@ -6,7 +6,7 @@ import socket
 import struct
 
 MAGIC = b"BATONHI\n"
-LANDING, RANKS = 1, 2
+LANDING, RANKS, RPC = 1, 2, 3  # kinds of ports
 
 
 def proof(secret, label, *parts):
@@ -32,7 +32,11 @@ def dial(host, port, timeout=120):
 
 def greeted(host, port, secret, purpose):
     """A connection whose greeting is done."""
-    s = dial(host, port)
+    return greets(dial(host, port), secret, purpose)
+
+
+def greets(s, secret, purpose):
+    """`s`, a connection that the caller dialled, once its greeting is done."""
     nonce = secrets.token_bytes(32)
     s.sendall(MAGIC + bytes([1, purpose]) + nonce)
     answer = receive(s, len(MAGIC) + 1 + 64)
@@ -40,4 +44,12 @@ def greeted(host, port, secret, purpose):
     told = proof(secret, b"greeting of a callee", bytes([purpose]), nonce, theirs)
     assert answer[len(MAGIC) + 33:] == told, "the port has another secret"
     s.sendall(proof(secret, b"greeting of a caller", bytes([purpose]), nonce, theirs))
+    return s
+
+
+def is_greeted(s, secret, purpose):
+    """`s`, a connection that was dialled to the caller's own port, once its greeting is done."""
+    theirs, nonce = receive(s, len(MAGIC) + 2 + 32)[len(MAGIC) + 2:], secrets.token_bytes(32)
+    s.sendall(MAGIC + bytes([1]) + nonce + proof(secret, b"greeting of a callee", bytes([purpose]), theirs, nonce))
+    assert receive(s, 32) == proof(secret, b"greeting of a caller", bytes([purpose]), theirs, nonce), "the caller has another secret"
     return s

@@ -4,7 +4,8 @@ import subprocess
 import tempfile
 import urllib.parse
 
-CODES = {0: "OK", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE"}
+CODES = {0: "OK", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE",
+         16: "UNAUTHENTICATED"}
 
 
 def varint(number):
@@ -60,10 +61,10 @@ def ints(values):
     return out
 
 
-def answers(address, method, message, seconds=30):
-    """(code, message, the messages that came) of a call."""
+def answers(address, method, message, seconds=30, **how):
+    """(code, message, the messages that came) of a call. `how`: as for call."""
     with tempfile.NamedTemporaryFile() as out:
-        code, said = call(address, method, message, seconds, out.name)
+        code, said = call(address, method, message, seconds, out.name, **how)
         data, at, messages = out.read(), 0, []
         while at < len(data):
             size = int.from_bytes(data[at + 1:at + 5], "big")
@@ -72,13 +73,14 @@ def answers(address, method, message, seconds=30):
     return code, said, messages
 
 
-def call(address, method, message, seconds=30, output="/dev/null", source=None, key=None, rate=None):
-    """(code, message) of a call on a connection of its own. `output`: the file for its answer; `source`: the address that it dials from; `key`: its API key;
-    `rate`: bytes a second that it sends at most."""
+def call(address, method, message, seconds=30, output="/dev/null", source=None, key=None, rate=None, metadata=()):
+    """(code, message) of a call on a connection of its own, with one message, or a list of them. `output`: the file for its answer; `source`: the address that it dials from;
+    `key`: its API key; `rate`: bytes a second that it sends at most; `metadata`: more headers, "name: value"."""
     with tempfile.NamedTemporaryFile() as body:
-        body.write(b"\0" + len(message).to_bytes(4, "big") + message)
+        for one in message if isinstance(message, list) else [message]:
+            body.write(b"\0" + len(one).to_bytes(4, "big") + one)
         body.flush()
-        done = subprocess.run(["curl", "-sS", "--max-time", str(seconds), "--http2-prior-knowledge", *(["--interface", source] if source else []), *(["--limit-rate", str(rate)] if rate else []), "-H", "content-type: application/grpc", "-H", "te: trailers", *(["-H", f"authorization: Bearer {key}"] if key else []),
+        done = subprocess.run(["curl", "-sS", "--max-time", str(seconds), "--http2-prior-knowledge", *(["--interface", source] if source else []), *(["--limit-rate", str(rate)] if rate else []), "-H", "content-type: application/grpc", "-H", "te: trailers", *(["-H", f"authorization: Bearer {key}"] if key else []), *(word for line in metadata for word in ("-H", line)),
                                "--data-binary", f"@{body.name}", "-D", "-", "-o", output, f"http://{address}{method}"], capture_output=True, text=True, timeout=seconds + 30)
     headers = dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
     if "grpc-status" not in headers:

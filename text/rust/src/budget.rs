@@ -11,14 +11,19 @@ const ITEM_BYTES: usize = std::mem::size_of::<Value>();
 pub const MAX_VALUE_ITEMS: usize = MAX_VALUE_BYTES / ITEM_BYTES;
 /// All values of a rendering together, also those that are gone again.
 const MAX_TOTAL_BYTES: usize = 256 << 20;
+/// Beyond that, for what grows with the request: a second or two of copying.
+const MAX_MORE_BYTES: usize = 2 << 30;
 
 thread_local! {
+    static TOTAL: Cell<usize> = const { Cell::new(MAX_TOTAL_BYTES) };
     static LEFT: Cell<usize> = const { Cell::new(MAX_TOTAL_BYTES) };
 }
 
-/// A rendering begins on this thread. `more`: what it may make beyond the usual.
+/// A rendering begins on this thread. `more`: what it may make beyond the usual, if it is not too much.
 pub fn reset(more: usize) {
-    LEFT.with(|left| left.set(MAX_TOTAL_BYTES.saturating_add(more)));
+    let total = MAX_TOTAL_BYTES + more.min(MAX_MORE_BYTES);
+    TOTAL.set(total);
+    LEFT.set(total);
 }
 
 /// A list of `items` is about to be made.
@@ -33,7 +38,7 @@ pub fn charge(bytes: usize) -> Result<(), Error> {
         let (limit, what) = if bytes > MAX_VALUE_BYTES {
             (MAX_VALUE_BYTES, "a value")
         } else {
-            (MAX_TOTAL_BYTES, "all values together")
+            (TOTAL.get(), "all values together")
         };
         let text = format!("{what} would have more than {} MB", limit >> 20);
         return Err(Error::new(ErrorKind::OutOfFuel, text));
