@@ -1,5 +1,6 @@
 // Whether connections between workers that come and go leave memory or descriptors behind, by kind of transport: a
-// receiver with landing memory and a writer, both here; each cycle connects, greets, sends a message and closes. Shown
+// receiver with landing memory and a writer, both here; each cycle connects, greets, sends a message, closes and
+// releases. Shown
 // is what the process holds after each tenth, and what a cycle costs.
 //   bench_kv_cycles [--kinds tcp,shm,ucx-tcp,ucx-shm] [--cycles 10000] [--json FILE]
 #include <filesystem>
@@ -66,6 +67,7 @@ nlohmann::json Cycles(const std::string& kind, int64_t cycles) {
     writer->Close(to, [] {});
     until([&] { return here.lost == from; }, "the end");
     receiver->Close(from, [] {});
+    receiver->Release(from);  // as a worker does with one that holds nothing
     if (i % std::max<int64_t>(1, cycles / 10) != 0) continue;
     const Holds held = HeldNow();
     const double us = 1e6 * Seconds(clock.Now() - since) / static_cast<double>(i);

@@ -249,8 +249,10 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
     message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) {
     LogWarning("landing: peer {} is cut off: {}", peer, View(message.status().message()));
-    thread_.Post([this, peer] { Cut(peer); });
-    return events_.OnWriterLost(peer);
+    return thread_.Post([this, peer] {  // nothing of it is told once it was lost
+      events_.OnWriterLost(peer);
+      Cut(peer);
+    });
   }
   if (const auto* test = std::get_if<SelfTestMessage>(&*message)) return OnSelfTest(peer, *test);
   if (auto* hello = std::get_if<LaneHello>(&*message)) {
@@ -285,8 +287,8 @@ void Landing::OnLost(WriterId peer, const absl::Status& why) {
   LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
   WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
+  thread_.Post([this, peer] { Cut(peer); });  // before the desk can release it
   events_.OnWriterLost(peer);
-  thread_.Post([this, peer] { Cut(peer); });
 }
 
 /// The scheduler hears nothing of strangers, and the log one line a second of each.
@@ -304,6 +306,10 @@ void Landing::Cut(WriterId writer) {
   const Way* way = WayOf(writer);
   if (way == nullptr) return events_.OnWriterFenced(writer);  // nobody writes a memory that is gone
   way->transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
+}
+
+void Landing::Release(WriterId writer) {
+  if (const Way* way = WayOf(writer); way != nullptr) way->transport->Release(PeerOf(writer));
 }
 
 absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {

@@ -99,6 +99,7 @@ class Landing final : public LandingControl {
   void Send(WriterId writer, const ToPrefill& message) override;
   void Place(const ScatterOrder& order) override;
   void Cut(WriterId writer) override;
+  void Release(WriterId writer) override;
   void Replace(uint32_t memory) override;
   void Drop(uint32_t memory) override;
 

@@ -31,6 +31,8 @@ class LandingControl {
   virtual void Place(const ScatterOrder& order) = 0;
   /// Answered by OnWriterFenced once the writer can write no more.
   virtual void Cut(WriterId writer) = 0;
+  /// A writer that was lost holds nothing: its fence is needed no more, and may stay unanswered.
+  virtual void Release(WriterId writer) = 0;
   /// Writers that come from now on get another memory, or another transport.
   virtual void Replace(uint32_t memory) = 0;
   /// A replaced memory that nobody uses any more: it goes, with what connections it has left.

@@ -29,6 +29,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
       case v1::RankOrder::kSend: return Send(order.send());
       case v1::RankOrder::kWork: return Place(order.work());
       case v1::RankOrder::kCut: return landing_->Cut(order.cut());
+      case v1::RankOrder::kRelease: return landing_->Release(order.release());
       case v1::RankOrder::kReplace: landing_->Replace(order.replace()); return TellLanding();
       case v1::RankOrder::kDrop: landing_->Drop(order.drop()); return TellLanding();
       case v1::RankOrder::kTick: return Tick();

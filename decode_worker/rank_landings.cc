@@ -46,6 +46,17 @@ void RankLandings::Cut(WriterId writer) {
   lines_.Send(RankOf(writer), order);
 }
 
+void RankLandings::Release(WriterId writer) {
+  if (RankOf(writer) == 0) return own_.Release(writer);
+  {
+    std::lock_guard lock(mutex_);
+    fences_.erase(writer);
+  }
+  v1::RankOrder order;
+  order.set_release(writer);
+  lines_.Send(RankOf(writer), order);
+}
+
 void RankLandings::Replace(uint32_t memory) {
   if (RankOfMemory(memory) == 0) return own_.Replace(memory);
   v1::RankOrder order;

@@ -238,6 +238,12 @@ void TicketDesk::Do(const decode::CutWriter& action) {
   thread_.Post([this, writer = action.writer] { landing_.Cut(writer); });
 }
 
+/// What it says after all finds no hello of it.
+void TicketDesk::Do(const decode::ReleaseWriter& action) {
+  writers_.erase(action.writer);
+  thread_.Post([this, writer = action.writer] { landing_.Release(writer); });
+}
+
 void TicketDesk::Do(const decode::ReplaceMemory& action) {
   thread_.Post([this, memory = action.memory] { landing_.Replace(memory); });
 }
@@ -397,7 +403,7 @@ void TicketDesk::GiveUpSilentWriters() {
   for (WriterId writer : silent) {
     LogWarning("handoff: prefill worker {} is silent: its KV is computed here",
                Printable(writers_.at(writer).hello.incarnation));
-    OnWriterGone(writer, false);
+    Handle(decode::WriterLost{writer, /*connected=*/true});
   }
 }
 

@@ -125,6 +125,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   absl::Status EndOf(TicketId id, const std::string& reason) const;
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CutWriter& action);
+  void Do(const decode::ReleaseWriter& action);
   void Do(const decode::ReplaceMemory& action);
   void Do(const decode::DropMemory& action);
 

@@ -31,6 +31,7 @@ class FaultyTransport final : public Transport {
   }
   void Flush(PeerNumber peer, Done done) override { inner_->Flush(peer, std::move(done)); }
   void Close(PeerNumber peer, std::function<void()> fenced) override { inner_->Close(peer, std::move(fenced)); }
+  void Release(PeerNumber peer) override { inner_->Release(peer); }
   bool Progress() override { return inner_->Progress(); }
   int wait_fd() const override { return inner_->wait_fd(); }
 

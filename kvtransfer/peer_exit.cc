@@ -76,6 +76,25 @@ bool PeerExits::Await(uint64_t peer, int epoll, uint64_t event_data, std::functi
   return true;
 }
 
+void PeerExits::Release(uint64_t peer) {
+  const auto node = known_.extract(peer);
+  if (node.empty()) return;
+  const std::shared_ptr<Process>& process = node.mapped();
+  const bool awaited = std::erase_if(process->awaited, [peer](const auto& one) { return one.first == peer; }) > 0;
+  if (awaited && process->awaited.empty()) {
+    epoll_ctl(process->epoll, EPOLL_CTL_DEL, process->exit.fd(), nullptr);
+    std::erase(awaited_, process);
+  }
+  const auto latest = latest_.find(process->exit.pid());
+  if (process.use_count() == 1 && latest != latest_.end() && latest->second.lock() == process) latest_.erase(latest);
+}
+
+size_t PeerExits::waiters() const {
+  size_t count = 0;
+  for (const auto& process : awaited_) count += process->awaited.size();
+  return count;
+}
+
 bool PeerExits::Progress() {
   std::vector<std::function<void()>> fenced;
   std::erase_if(awaited_, [&](const std::shared_ptr<Process>& process) {

@@ -39,8 +39,8 @@ class PeerExit {
 };
 
 /// The processes of a transport's peers, by PeerNumber: known from the greeting until the process has exited, whatever
-/// has become of the connection. Those of one process share a descriptor, however often it connects. Not thread-safe;
-/// the transfer thread's.
+/// has become of the connection, or until nobody needs that fence any more. Those of one process share a descriptor,
+/// however often it connects. Not thread-safe; the transfer thread's.
 class PeerExits {
  public:
   /// Early, so that the process's number cannot be reused.
@@ -48,8 +48,13 @@ class PeerExits {
   /// `fenced` is called from Progress once the peer's process has exited; false, and it is not: no such peer was known.
   /// May be asked again. `epoll` wakes up for it, with `event_data`.
   bool Await(uint64_t peer, int epoll, uint64_t event_data, std::function<void()> fenced);
+  /// Nobody needs this peer's fence any more: it is known no longer, and what waits for it is never called.
+  void Release(uint64_t peer);
   /// True: somebody has exited.
   bool Progress();
+  /// What is kept.
+  size_t peers() const { return known_.size(); }
+  size_t waiters() const;
 
  private:
   struct Process {

@@ -94,6 +94,9 @@ class Transport {
   /// no more: from inside Close where the backend can enforce it at once, later where that takes a while or only the
   /// peer's exit does. So it is of a peer that was lost, too; Close may be called again.
   virtual void Close(PeerNumber peer, std::function<void()> fenced) = 0;
+  /// The fence of a peer that was closed is needed no more, for it held nothing of ours, or what it held has come back:
+  /// a `fenced` that still waits is never called, and nothing is kept of the peer. Not to be closed again.
+  virtual void Release(PeerNumber /*peer*/) {}
 
   /// Moves things; false when there was nothing to do.
   virtual bool Progress() = 0;

@@ -53,6 +53,7 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   void Send(WriterId writer, const ToPrefill& message) override { control().Send(writer, message); }
   void Place(const decode_worker::ScatterOrder& order) override;
   void Cut(WriterId writer) override { control().Cut(writer); }
+  void Release(WriterId writer) override { control().Release(writer); }
   uint32_t MemoryOf(WriterId writer) const override { return control().MemoryOf(writer); }
   void Replace(uint32_t memory) override { control().Replace(memory); }
   void Drop(uint32_t memory) override { control().Drop(memory); }

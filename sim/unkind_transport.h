@@ -48,6 +48,7 @@ class UnkindTransport final : public Transport {
   void Send(PeerNumber peer, std::string message, Done done) override;
   void Flush(PeerNumber peer, Done done) override { inner_->Flush(peer, std::move(done)); }
   void Close(PeerNumber peer, std::function<void()> fenced) override { inner_->Close(peer, std::move(fenced)); }
+  void Release(PeerNumber peer) override { inner_->Release(peer); }
   bool Progress() override;
   int wait_fd() const override { return inner_->wait_fd(); }
 

@@ -87,6 +87,7 @@ struct Scattered {
 /// The connection broke. No fence by itself, unless the receiver writes.
 struct WriterLost {
   WriterId writer = 0;
+  bool connected = false;  ///< it is only silent, and may be heard again
 };
 /// That incarnation can write no more: our forced close completed, or its process has exited.
 struct WriterFenced {
@@ -151,6 +152,10 @@ struct AttachRefused {
 struct CutWriter {
   WriterId writer = 0;
 };
+/// It was lost and holds nothing, nor may write any slot that it held: its WriterFenced would change nothing.
+struct ReleaseWriter {
+  WriterId writer = 0;
+};
 /// Slots of this landing memory are written off: later writers get another memory.
 struct ReplaceMemory {
   uint32_t memory = 0;
@@ -161,6 +166,6 @@ struct DropMemory {
 };
 
 using Action = std::variant<ReservationShed, SendToWriter, ScatterSlot, StartSequence, ContinueSequence, StopSequence,
-                            AttachRefused, CutWriter, ReplaceMemory, DropMemory>;
+                            AttachRefused, CutWriter, ReleaseWriter, ReplaceMemory, DropMemory>;
 
 }  // namespace baton::decode

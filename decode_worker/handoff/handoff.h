@@ -156,6 +156,7 @@ class Handoff {
   void WriteOffLane(TicketId ticket, uint32_t number, Epoch& epoch, uint32_t lane);
   void DropMemories();
   void LoseWriter(WriterId writer, bool fenced);
+  bool NeedsFenceOf(WriterId writer) const;
   void Repair(Ticket& ticket, const std::string& reason);
   void Sweep(Ticket& ticket);
   void Cut(WriterId writer);

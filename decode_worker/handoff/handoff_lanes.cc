@@ -151,7 +151,26 @@ void Handoff::On(const Closed& event) {
   Sweep(*ticket);
 }
 
-void Handoff::On(const WriterLost& event) { LoseWriter(event.writer, false); }
+void Handoff::On(const WriterLost& event) {
+  LoseWriter(event.writer, false);
+  if (event.connected || NeedsFenceOf(event.writer)) return;
+  heard_.erase(event.writer);
+  out_->push_back(ReleaseWriter{event.writer});
+}
+
+/// Of a lost one: it opens no lane any more, so what needs no fence now needs none later.
+bool Handoff::NeedsFenceOf(WriterId writer) const {
+  const auto lost_by_it = [writer](const LandingRing& ring) { return ring.LostBy(writer); };
+  if (cut_.contains(writer) || std::ranges::any_of(rings_, lost_by_it)) return true;
+  for (const TicketId id : open_) {
+    for (const auto& [number, epoch] : tickets_.at(id).epochs) {
+      for (const Lane& lane : epoch.lanes) {
+        if (lane.writer == writer && lane.state != LaneState::kFenced) return true;
+      }
+    }
+  }
+  return false;
+}
 
 void Handoff::On(const WriterFenced& event) {
   cut_.erase(event.writer);

@@ -131,6 +131,13 @@ void LandingRing::Restore(WriterId writer) {
   }
 }
 
+bool LandingRing::LostBy(WriterId writer) const {
+  if (losses_ == 0) return false;
+  return std::ranges::any_of(slots_, [writer](const Slot& slot) {
+    return std::ranges::any_of(slot.losses, [writer](const Loss& loss) { return loss.writer == writer; });
+  });
+}
+
 std::vector<SlotTurn> LandingRing::SlotsOf(const LaneKey& lane, Phase phase) const {
   std::vector<SlotTurn> found;
   for (uint32_t i = 0; i < slots_.size(); ++i) {

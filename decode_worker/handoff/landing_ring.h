@@ -54,6 +54,8 @@ class LandingRing {
   /// `writer` can no longer write the slots that it held for `lane`, or any slot.
   void Restore(WriterId writer, const LaneKey& lane);
   void Restore(WriterId writer);
+  /// Some slot is lost because `writer` may still write it.
+  bool LostBy(WriterId writer) const;
   /// Slots `lane` holds in `phase`, by number.
   std::vector<SlotTurn> SlotsOf(const LaneKey& lane, Phase phase) const;
 

@@ -27,6 +27,7 @@ class ShmTransport final : public TcpTransport {
   FenceKind fence() const override { return FenceKind::kPeerExit; }
   std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
+  void Release(PeerNumber peer) override { exits_.Release(peer); }
   bool Progress() override;
 
  private:

@@ -192,6 +192,11 @@ void SimTransport::AwaitExit(PeerNumber number, std::function<void()> fenced) {
   leaving->second.fenced.push_back(std::move(fenced));
 }
 
+/// The wire's end stays ours.
+void SimTransport::Release(PeerNumber number) {
+  if (const auto leaving = leaving_.find(number); leaving != leaving_.end()) leaving->second.fenced.clear();
+}
+
 void SimTransport::EndLeaving() {
   std::vector<std::function<void()>> fenced;
   std::erase_if(leaving_, [&](const auto& entry) {

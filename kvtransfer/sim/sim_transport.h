@@ -105,6 +105,7 @@ class SimTransport final : public Transport {
   void Send(PeerNumber peer, std::string message, Done done) override;
   void Flush(PeerNumber peer, Done done) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
+  void Release(PeerNumber peer) override;
   bool Progress() override;
   int wait_fd() const override { return -1; }
 

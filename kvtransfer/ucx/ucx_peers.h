@@ -52,6 +52,7 @@ class UcxTransport final : public Transport {
   void Send(PeerNumber peer, std::string message, Done done) override;
   void Flush(PeerNumber peer, Done done) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
+  void Release(PeerNumber peer) override { exits_.Release(peer); }
   bool Progress() override;
   int wait_fd() const override { return epoll_; }
 

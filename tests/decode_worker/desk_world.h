@@ -33,6 +33,7 @@ class KeepingLanding final : public LandingControl {
   }
   void Place(const ScatterOrder& order) override { log += "Place ", places.push_back(order); }
   void Cut(WriterId) override { log += "Cut "; }
+  void Release(WriterId) override { log += "Release "; }
   FenceKind FenceOf(WriterId) const override { return fence; }
   uint32_t MemoryOf(WriterId) const override { return 0; }
   void Replace(uint32_t) override { log += "Replace "; }

@@ -256,5 +256,52 @@ TEST(FrozenWriter, WhereCuttingOffIsAFenceNothingIsWrittenOff) {
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2) << "asking is no fence";
 }
 
+// ---- lost, and waited for by nobody
+
+TEST(LostWriter, WhoHasClosedItsLanesIsReleased) {
+  Ring d(8, 9);
+  d.memory = 1;
+  EXPECT_TRUE(Bound(d, 7, 1) && Bound(d, 8, 2));
+  CloseLanes(d, 7, 1);
+  d.Do(WriterLost{7});
+  ASSERT_NE(d.Find<ReleaseWriter>(), nullptr);
+  EXPECT_EQ(d.Find<ReleaseWriter>()->writer, 7u);
+  d.Do(WriterLost{8});
+  EXPECT_EQ(d.Find<ReleaseWriter>(), nullptr) << "its lanes are open";
+}
+
+TEST(LostWriter, WhoMayStillWriteASlotIsNot) {
+  Frozen d;
+  CloseLanes(d, 7, 1);
+  d.Do(WriterLost{7});
+  EXPECT_EQ(d.Find<ReleaseWriter>(), nullptr) << "the lanes of ticket 2 are open";
+  d.Listen(seconds(5));
+  EXPECT_EQ(d.core.ring(0).lost(1), 2);
+  d.Do(WriterLost{7});
+  EXPECT_EQ(d.Find<ReleaseWriter>(), nullptr) << "its slots are written off, not fenced";
+  d.Do(WriterFenced{7});
+  EXPECT_EQ(d.core.ring(0).lost(1), 0);
+}
+
+TEST(LostWriter, ASlotThatWeAreReadingIsNeededToo) {
+  Ring d(4, 9);
+  d.memory = 1;
+  EXPECT_TRUE(Bound(d, 7, 1));
+  const SlotTurn slot = d.Grant(0);
+  d.Do(d.MakeFilled(0, slot)), d.Do(d.MakeClosed(1)), d.Cancel(1);
+  d.Listen(seconds(5));
+  EXPECT_EQ(d.core.ring(0).lost(1), 0);
+  d.Do(WriterLost{7});
+  EXPECT_EQ(d.Find<ReleaseWriter>(), nullptr);
+  d.Do(Scattered{{1, 1, 0}, slot, true});
+  EXPECT_EQ(d.core.ring(0).lost(1), 1) << "until its fence";
+}
+
+TEST(LostWriter, WhoIsSilentAndConnectedIsNot) {
+  Ring d(4, 9);
+  d.Do(WriterLost{7, /*connected=*/true});
+  EXPECT_EQ(d.Find<ReleaseWriter>(), nullptr);
+}
+
 }  // namespace
 }  // namespace baton::decode

@@ -22,6 +22,7 @@ struct NameOf {
   std::string operator()(const StopSequence&) const { return "Stop"; }
   std::string operator()(const AttachRefused&) const { return "Refuse"; }
   std::string operator()(const CutWriter&) const { return "Cut"; }
+  std::string operator()(const ReleaseWriter&) const { return "Release"; }
   std::string operator()(const ReplaceMemory&) const { return "Replace"; }
   std::string operator()(const DropMemory&) const { return "Drop"; }
   std::string operator()(const LaneBound&) const { return "Bound"; }
@@ -143,7 +144,7 @@ Closed              | Ack | Ack | →Repair Ack GoneL | Ack | Ack | Ack | Ack | 
 Closed, dirty       | Ack | Ack | →Repair Ack Cut GoneL GoneL | Ack Cut | Ack Cut | Ack Cut | Ack Cut | Ack
 Scattered              | dies | dies | Free | dies | dies | release | release | dies
 Scattered, digest bad  | dies | dies | Again | dies | dies | release | release | dies
-WriterLost          | = | = | →Repair GoneL GoneL Cut | Cut | Cut | Cut | Cut | =
+WriterLost          | Release | Release | →Repair GoneL GoneL Cut | Cut | Cut | Cut | Cut | Release
 WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
 ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =

@@ -161,5 +161,30 @@ TEST(LandingMemory, ADroppedOneGoesWithItsConnections) {
   EXPECT_EQ(open_files(), files) << "one ring went, one came";
 }
 
+TEST(LandingMemory, OfAReleasedWriterNothingIsKept) {
+  MemoryWorld w;
+  const auto processes_watched = [] {
+    return std::ranges::count_if(std::filesystem::directory_iterator("/proc/self/fd"), [](const auto& one) {
+      std::error_code gone;
+      return std::filesystem::read_symlink(one.path(), gone).string().find("pidfd") != std::string::npos;
+    });
+  };
+  WriterId first = 0, second = 0;
+  auto writer = w.Dial(first);
+  const auto other = w.Dial(second);
+  EXPECT_EQ(processes_watched(), 1) << "both are this process";
+  writer.reset();
+  w.Until([&] { return w.told.lost == 1; });
+  w.loop.Turn();
+  w.landing->Release(first);
+  EXPECT_EQ(processes_watched(), 1) << "the other is connected";
+  EXPECT_FALSE(other->lost);
+  w.landing->Cut(second);
+  EXPECT_EQ(w.told.fenced, 0) << "its process lives";
+  w.landing->Release(second);
+  EXPECT_EQ(processes_watched(), 0);
+  EXPECT_EQ(w.told.fenced, 0);
+}
+
 }  // namespace
 }  // namespace baton::decode_worker

@@ -231,7 +231,7 @@ Closed                       | Ack | Ack | →Repair Ack | →Running Ack Run | 
 Closed, dirty                | Ack | Ack | →Repair Ack Cut GoneL | →Running Ack Cut GoneL Run | Ack Cut | Ack Cut | Ack | Ack Cut | Ack
 Scattered                       | dies | dies | Free | Free | dies | dies | -3 | -3 | dies
 Scattered, digest bad           | dies | dies | Again | Again | dies | dies | -3 | -3 | dies
-Writer lost                  | = | = | →Repair GoneL Cut | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
+Writer lost                  | Release | Release | →Repair GoneL Cut | →Running GoneL Cut Run | Cut | Cut | Release | Cut | Release
 Writer fenced                | = | = | →Repair | →Running Run | = | = | = | = | =
 Attach                       | Error(UNAVAILABLE) | →Gone Error(UNAVAILABLE) | →Parked | = | →Running Run | = | →Running Run | Error(UNAVAILABLE) | Error(UNAVAILABLE)
 Attach, newer                | Error(UNAVAILABLE) | →Gone Error(UNAVAILABLE) | →Parked | = | →Running Run | -3 | →Running Run | Error(UNAVAILABLE) | Error(UNAVAILABLE)

@@ -115,6 +115,20 @@ TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
   EXPECT_EQ(why_gone(&LaneHello::protocol, ProtocolVersions{3, 5}), "") << "they share 4";
 }
 
+TEST(TicketDesk, AWriterThatIsGoneAndHoldsNothingIsReleasedAndForgotten) {
+  DeskWorld w(FenceKind::kPeerExit);
+  w.Reserve();
+  w.Open();
+  w.landing.log.clear();
+  w.desk.OnWriterGone(8, false);
+  EXPECT_EQ(w.landing.log, "Release ");
+  w.Open(8);
+  EXPECT_EQ(w.landing.why_gone, "no hello came first");
+  w.landing.log.clear();
+  w.desk.OnWriterGone(7, false);
+  EXPECT_EQ(w.landing.log.find("Release"), std::string::npos) << "its lane is open: " << w.landing.log;
+}
+
 TEST(TicketDesk, AMisfitThatGreetsAgainAndAgainIsOneLine) {
   DeskWorld w;
   CaughtLog log;

@@ -29,7 +29,9 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void OnCancel(const decode::TicketKey& key);
   void OnMessage(uint64_t connection, const ToDecode& message, const Payload& payload);
   void OnWriterLost(uint64_t connection) { Handle(decode::WriterLost{connection}); }
-  void OnWriterFenced(uint64_t connection) { Handle(decode::WriterFenced{connection}); }
+  void OnWriterFenced(uint64_t connection) {
+    if (!world_.connection(connection).released) Handle(decode::WriterFenced{connection});
+  }
   /// One-sided: the process does not notice.
   void Land(uint64_t connection, const LaneKey& lane, SlotTurn slot, const Payload& payload);
   /// What is held; empty: nothing.
@@ -63,6 +65,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Do(const decode::StopSequence& action);
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CutWriter& action);
+  void Do(const decode::ReleaseWriter& action) { world_.connection(action.writer).released = true; }
   void Do(const decode::ReplaceMemory& action);
   void Do(const decode::DropMemory& action) { world_.DropMemory(index_, life(), action.memory); }
   void Place(const decode::ScatterSlot& action);

@@ -92,10 +92,11 @@ struct Connection {
   uint64_t id = 0;
   int prefill = 0, decode = 0;
   uint64_t prefill_life = 0, decode_life = 0;
-  uint32_t memory = 0;  ///< of the decode worker: the landing memory that it writes
-  int way = 0;          ///< of several between the two
-  bool lost = false;    ///< no message passes any more; writes may still land
-  bool cut = false;     ///< nothing lands any more
+  uint32_t memory = 0;    ///< of the decode worker: the landing memory that it writes
+  int way = 0;            ///< of several between the two
+  bool lost = false;      ///< no message passes any more; writes may still land
+  bool cut = false;       ///< nothing lands any more
+  bool released = false;  ///< its fence is told to nobody
 };
 
 class World {

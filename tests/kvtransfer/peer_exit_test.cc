@@ -103,5 +103,41 @@ TEST_F(PeerExitsTest, WhoeverAsksAgainIsToldAgain) {
   EXPECT_EQ(fenced_, (std::vector<uint64_t>{1, 1}));
 }
 
+TEST_F(PeerExitsTest, ConnectionsThatAreOverLeaveNothingWhileTheirProcessLives) {
+  Idle writer;
+  const int64_t before = Descriptors();
+  for (uint64_t peer = 1; peer <= 100; ++peer) {
+    exits_.Know(peer, writer.exit());
+    Await(peer);
+    exits_.Release(peer);
+    ASSERT_EQ(exits_.peers(), 0) << peer;
+    ASSERT_EQ(exits_.waiters(), 0) << peer;
+    ASSERT_EQ(Descriptors(), before) << peer;
+  }
+  writer.Kill();
+  EXPECT_FALSE(wakes());
+  EXPECT_FALSE(exits_.Progress());
+  EXPECT_TRUE(fenced_.empty());
+}
+
+TEST_F(PeerExitsTest, WhoIsReleasedTakesNobodyElsesFenceAlong) {
+  Idle writer;
+  for (uint64_t peer : {1, 2, 3}) exits_.Know(peer, writer.exit());
+  Await(1), Await(2);
+  exits_.Release(1);
+  exits_.Release(1);
+  EXPECT_EQ(exits_.waiters(), 1);
+  EXPECT_EQ(exits_.peers(), 2);
+  EXPECT_FALSE(exits_.Progress()) << "it lives";
+  writer.Kill();
+  EXPECT_TRUE(wakes());
+  EXPECT_TRUE(exits_.Progress());
+  EXPECT_EQ(fenced_, (std::vector<uint64_t>{2}));
+  Await(3);
+  EXPECT_TRUE(exits_.Progress());
+  EXPECT_EQ(fenced_, (std::vector<uint64_t>{2, 3}));
+  EXPECT_EQ(exits_.peers(), 0);
+}
+
 }  // namespace
 }  // namespace baton
