@@ -1,7 +1,6 @@
 // Whether connections between workers that come and go leave memory or descriptors behind, by kind of transport: a
 // receiver with landing memory and a writer, both here; each cycle connects, greets, sends a message, closes and
-// releases. Shown
-// is what the process holds after each tenth, and what a cycle costs.
+// releases. Shown is what the process holds after each tenth, and what a cycle costs.
 //   bench_kv_cycles [--kinds tcp,shm,ucx-tcp,ucx-shm] [--cycles 10000] [--json FILE]
 #include <filesystem>
 #include <fstream>
