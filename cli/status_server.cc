@@ -1,9 +1,11 @@
 #include "cli/status_server.h"
 
+#include <mutex>
 #include <utility>
 
 #include "cli/command.h"
 #include "common/clock.h"
+#include "common/limited_lines.h"
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/status.h"
@@ -37,6 +39,7 @@ class StatusServer::Parts {
     options.limits = {kConnections, kConnections / 2, /*leaves_others=*/true};
     options.error_body = [](int, const std::string& message) { return StrCat("{\"error\":\"", message, "\"}"); };
     options.read_timeout_ms = options.keep_alive_ms = 10000;
+    options.closed = [this](const char* why, const std::string& address) { OnClosed(why, address); };
     if (config.tls_files.given()) {
       BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open(config.tls_files));
       BATON_ASSIGN_OR_RETURN(context_, tls::LiveContext::Make(*identity_, {/*asks_clients=*/false, {"http/1.1"}}));
@@ -63,7 +66,17 @@ class StatusServer::Parts {
 
  private:
   static constexpr int32_t kConnections = 256;
+  void OnClosed(const char* why, const std::string& address) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!lines_.May(address)) return;
+    }
+    LogWarning("status port: a connection of {} is ended ({})", address, why);
+  }
+
   const SteadyClock clock_;
+  std::mutex mutex_;  // guards what follows
+  LimitedLines lines_{clock_};
   tls::Refusals refusals_{clock_};
   std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::LiveContext> context_;    ///< of identity_

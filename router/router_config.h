@@ -228,8 +228,11 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field("max-header-bytes", c.max_header_bytes, "bytes", "more is 431", Range(1024, 1 << 20));
   field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413", Range(1024, int64_t{1} << 32));
   field("max-json-depth", c.max_json_depth, "", "more is 400", Range(4, 1024));
-  field("max-connections", c.max_connections, "",
-        "connections open at once on the HTTP port, and as many on the gRPC port; more are closed", Range(1, 1 << 20));
+  field(
+      "max-connections", c.max_connections, "",
+      "connections open at once on each port, HTTP, gRPC and admin; at more the oldest that asks nothing is closed, or "
+      "the new one where all are answered; fewer where the limit of open files (ulimit -n) is too low",
+      Range(1, 1 << 20));
   field(
       "max-connections-per-address", c.max_connections_per_address, "",
       "of these from one client address (IPv6: one /64); 0 = half of them and no more than are free, and no limit for "

@@ -60,13 +60,20 @@ std::string TransportError(int status, const std::string& message) {
   return ErrorJson(error);
 }
 
-// Every connection is a file. The soft limit is often 1,024 however much the hard limit allows.
-void AllowConnections(int32_t connections) {
-  constexpr rlim_t kOthers = 256;  // workers, logs, listeners
-  const rlim_t wanted = static_cast<rlim_t>(connections) + kOthers, allowed = AllowOpenFiles(wanted);
-  if (allowed >= wanted) return;
-  LogWarning("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)", allowed,
-             connections);
+// Every connection is a file, and each port may be full. The soft limit is often 1,024 however much the hard limit
+// allows; where that is too little each port has fewer, so that none takes what others need.
+RouterConfig WithConnectionsThatFit(RouterConfig config) {
+  constexpr rlim_t kOthers = 1024;  // workers, logs, listeners
+  const rlim_t ports = rlim_t{1} + (config.grpc_port >= 0 ? 1 : 0) + (config.admin_port >= 0 ? 1 : 0);
+  const rlim_t wanted = ports * static_cast<rlim_t>(config.max_connections) + kOthers, files = AllowOpenFiles(wanted);
+  if (files >= wanted) return config;
+  const auto fit = static_cast<int32_t>(std::max<rlim_t>(1, (files - std::min(kOthers, files / 4)) / ports));
+  LogWarning(
+      "router: a port has {} connections at most, not {}: the limit of open files is {} (ulimit -n), and {} ports "
+      "share it (--max-connections)",
+      fit, config.max_connections, files, ports);
+  config.max_connections = fit;
+  return config;
 }
 
 net::ConnectionLimits ConnectionLimitsOf(const RouterConfig& config) {
@@ -120,7 +127,7 @@ absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::strin
 class RouterServer::Parts {
  public:
   Parts(const RouterConfig& c, const std::string& v, ModelText m, ApiKeys k)
-      : config(c),
+      : config(WithConnectionsThatFit(c)),
         version(v),
         model(std::move(m)),
         keys(std::move(k)),
@@ -249,7 +256,6 @@ void RouterServer::Parts::MeetWorkers() {
 }
 
 absl::Status RouterServer::Parts::Start() {
-  AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
   std::shared_ptr<const trust::ClusterSecret> secret;  // read once: it may be a pipe
   if (!config.cluster_secret_file.empty()) {

@@ -20,7 +20,6 @@
 #include "common/errno_text.h"
 #include "common/grpc/error_lines.h"
 #include "common/log.h"
-#include "common/net/held_socket.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -30,12 +29,14 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 
 /// Whoever asks in vain costs no more than one look at all connections in this time.
 constexpr Duration kSweepPause = std::chrono::milliseconds(20);
-constexpr int kNoDescriptorPauseMs = 10;
+constexpr int kNoDescriptorPauseMs = 10, kGivenUpAtOnce = 16;
 constexpr size_t kMostKnown = 1024;
 /// At a time, of what came on a connection that we end.
 constexpr size_t kMostThrownAway = 1 << 30;
 constexpr int kMostMetadataBytes = 16 << 10;
 constexpr double kTryOfACall = 0.05;
+/// Whoever has brought so much since it was last his turn does not give way yet.
+constexpr uint64_t kBytesOfAPlace = 16 << 10;
 
 /// IPv4 over a socket of both is IPv4, as gRPC names it.
 Endpoint Plain(const Endpoint& peer) {
@@ -61,11 +62,11 @@ absl::StatusOr<std::unique_ptr<GrpcAcceptor>> GrpcAcceptor::Listen(
     if (fd >= 0) close(fd);
     return why;
   }
-  return std::unique_ptr<GrpcAcceptor>(
-      new GrpcAcceptor(std::move(options),
-                       builder.experimental().AddExternalConnectionAcceptor(
-                           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials),
-                       fd));
+  auto to = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  std::unique_ptr<GrpcAcceptor> acceptor(new GrpcAcceptor(std::move(options), std::move(to), fd));
+  if (acceptor->options_.watches_calls) acceptor->WatchCalls(builder);
+  return acceptor;
 }
 
 GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to,
@@ -75,8 +76,9 @@ GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::
       listener_(listener),
       stop_(eventfd(0, EFD_CLOEXEC)),
       heard_(epoll_create1(EPOLL_CLOEXEC)),
-      shares_(options_.limits) {
-  BATON_CHECK(stop_ >= 0 && heard_ >= 0, "no eventfd: ", ErrnoText(errno));
+      shares_(options_.limits),
+      spare_{eventfd(0, EFD_CLOEXEC), stop_} {
+  BATON_CHECK(stop_ >= 0 && heard_ >= 0 && spare_.slot >= 0, "no eventfd: ", ErrnoText(errno));
   Endpoint bound;
   socklen_t bytes = static_cast<socklen_t>(bound.capacity());
   BATON_CHECK(getsockname(listener_, bound.data(), &bytes) == 0, "getsockname: ", ErrnoText(errno));
@@ -88,6 +90,7 @@ GrpcAcceptor::~GrpcAcceptor() {
   Stop();
   close(stop_);
   close(heard_);
+  close(spare_.slot);
 }
 
 void GrpcAcceptor::Start() {
@@ -113,8 +116,11 @@ void GrpcAcceptor::Run() {
     Endpoint peer;
     socklen_t bytes = static_cast<socklen_t>(peer.capacity());
     const int fd = accept4(listener_, peer.data(), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {  // out of descriptors: give running connections time to end
-      if (errno == EMFILE || errno == ENFILE) poll(&wait[1], 1, kNoDescriptorPauseMs);
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE) {  // and a moment to end
+        GiveUpSome();
+        poll(&wait[1], 1, kNoDescriptorPauseMs);
+      }
       continue;
     }
     peer.resize(bytes);
@@ -133,12 +139,12 @@ void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
       if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
       taken_[end] = {fd, SocketInode(fd), clock_.Now(), ++number_};
       taken_[end].silent_since = clock_.Now();
-      if (options_.vain_tries > 0) {
+      if (options_.vain_tries > 0 || CountsCalls()) {
         if (Limited(from)) vain_.Count(from);
         in_vain_[number_] = end;
         Hear(fd, number_);
       }
-      if (options_.greeted_stay) not_greeted_[number_] = end;
+      if (options_.greeted_stay || options_.useful_stay) GivesWay(taken_.find(end), &not_greeted_);
     }
   }
   if (full != nullptr) {
@@ -180,14 +186,12 @@ const char* GrpcAcceptor::Enter(const boost::asio::ip::address& from) {
     if (!vain_.May(from)) return kVainTries;
     if (!strangers_.May(from)) return "new-connections-per-address";
   }
-  const char* full = shares_.Enter(from);
+  const char* full = shares_.Enter(from, yielding_);
   if (full != nullptr) {
     Sweep();
-    full = shares_.Enter(from);
+    full = shares_.Enter(from, yielding_);
   }
-  if (full != nullptr && options_.greeted_stay && MakeRoom(from, full == std::string_view("max-connections")))
-    full = shares_.Enter(from);
-  return full;
+  return full != nullptr && MakeRoom(from, full == kFull) ? nullptr : full;
 }
 
 /// Gives back the places of connections that have ended.
@@ -201,21 +205,53 @@ void GrpcAcceptor::Sweep() {
   }
 }
 
-/// Ends the oldest connection, of all or of the address, that has not greeted. False: all have.
+/// Ends the oldest connection, of all or of the address, that may give way; `from` has its place. False: there is none.
 bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
-  for (const auto& [number, end] : not_greeted_) {
-    if (!of_all && CountedAs(end.address()) != from) continue;
-    const auto one = taken_.find(end);
-    if (End(one)) options_.refused("for-another");
-    Forget(one);
-    return true;
+  const auto oldest = Oldest(of_all ? nullptr : &from);
+  if (!oldest) return false;
+  const boost::asio::ip::address whose = CountedAs((*oldest)->first.address());
+  if (End(*oldest)) options_.refused("for-another");
+  Remove(*oldest);
+  shares_.Replace(whose, from);
+  return true;
+}
+
+/// Ends some, where this process has no file descriptor left.
+void GrpcAcceptor::GiveUpSome() {
+  std::lock_guard lock(mutex_);
+  for (int i = 0; i < kGivenUpAtOnce; ++i) {
+    const auto oldest = Oldest(nullptr);
+    if (!oldest) return;
+    if (End(*oldest)) options_.refused("for-another");
+    Forget(*oldest);
   }
-  return false;
+}
+
+/// The first to give way, of all or of an address. None: nobody does.
+std::optional<GrpcAcceptor::Connections::iterator> GrpcAcceptor::Oldest(const boost::asio::ip::address* of) {
+  for (Waiting* among : {&not_greeted_, &idle_}) {
+    const uint64_t last = turns_;  // those behind it have been looked at
+    for (auto at = among->begin(); at != among->end();) {
+      const uint64_t turn = at->first;
+      const auto one = taken_.find((at++)->second);
+      if (of != nullptr && CountedAs(one->first.address()) != *of) continue;
+      if (turn > last || !IsSending(one)) return one;
+      GivesWay(one, among);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Whether much of a message has come on it since its latest turn.
+bool GrpcAcceptor::IsSending(Connections::iterator one) {
+  const uint64_t bytes = BytesOf(one), before = std::max(one->second.turn_bytes, one->second.silent_bytes.value_or(0));
+  one->second.turn_bytes = bytes;
+  return bytes >= before + kBytesOfAPlace;
 }
 
 /// What has come and was not read goes, too: gRPC would go on with it. False: it has ended already.
 bool GrpcAcceptor::End(Connections::iterator one) {
-  const HeldSocket held(one->second.fd, one->second.inode);
+  const HeldSocket held(one->second.fd, one->second.inode, spare_);
   if (!held.open()) return false;
   shutdown(held.fd(), SHUT_RDWR);
   while (recv(held.fd(), nullptr, kMostThrownAway, MSG_DONTWAIT | MSG_TRUNC) > 0) continue;
@@ -223,11 +259,35 @@ bool GrpcAcceptor::End(Connections::iterator one) {
 }
 
 void GrpcAcceptor::Forget(Connections::iterator one) {
-  not_greeted_.erase(one->second.number);
+  const boost::asio::ip::address from = CountedAs(one->first.address());
+  Remove(one);
+  shares_.Leave(from);
+}
+
+/// But for its place.
+void GrpcAcceptor::Remove(Connections::iterator one) {
+  GivesWay(one, nullptr);
+  SetOpenCalls(one, 0);
   in_vain_.erase(one->second.number);
   asking_.erase(one->second.number);
-  shares_.Leave(CountedAs(one->first.address()));
   taken_.erase(one);
+}
+
+/// It gives way to nobody, as long as it is not idle.
+void GrpcAcceptor::Stays(Connections::iterator one) {
+  if (one->second.gives_way == &not_greeted_) GivesWay(one, nullptr);
+}
+
+/// The last of `among`; null: it does not.
+void GrpcAcceptor::GivesWay(Connections::iterator one, Waiting* among) {
+  Taken& taken = one->second;
+  if (!shares_.Limited(CountedAs(one->first.address())))
+    yielding_ += int{among != nullptr} - int{taken.gives_way != nullptr};
+  if (taken.gives_way != nullptr) taken.gives_way->erase(taken.turn);
+  taken.gives_way = among;
+  if (among == nullptr) return;
+  taken.turn = ++turns_;
+  (*among)[taken.turn] = one->first;
 }
 
 void GrpcAcceptor::Greeted(std::string_view peer) {
@@ -237,7 +297,7 @@ void GrpcAcceptor::Greeted(std::string_view peer) {
   if (one == taken_.end() || one->second.greeted) return;
   one->second.greeted = true;
   SetUseful(one);
-  not_greeted_.erase(one->second.number);
+  Stays(one);
   known_[CountedAs(end.address())] = one->second.number;
   if (known_.size() > kMostKnown)
     known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second; }));
@@ -251,6 +311,7 @@ void GrpcAcceptor::Useful(std::string_view peer) {
 
 void GrpcAcceptor::SetUseful(Connections::iterator one) {
   if (std::exchange(one->second.useful, true)) return;
+  if (options_.useful_stay) Stays(one);
   CountBetweenCalls(one);
   const boost::asio::ip::address from = CountedAs(one->first.address());
   if (Limited(from)) vain_.TakeBack(from, one->second.tries);
@@ -263,6 +324,7 @@ bool GrpcAcceptor::MayAsk(std::string_view peer) {
   if (one == taken_.end()) return true;
   one->second.spoke = true;
   ++one->second.calls;
+  if (one->second.gives_way == &idle_) GivesWay(one, nullptr);
   return one->second.may_ask || one->second.useful;
 }
 
@@ -278,6 +340,7 @@ void GrpcAcceptor::SetMayAsk(std::string_view peer) {
 /// It is known by now: what comes on it is counted anew with each call.
 void GrpcAcceptor::CountBetweenCalls(Connections::iterator one) {
   const bool hears = in_vain_.erase(one->second.number) > 0;
+  SetOpenCalls(one, 0);
   if (!hears || options_.bytes_between_calls == 0) return;
   one->second.spoke = true;
   asking_[one->second.number] = one->first;
@@ -319,6 +382,7 @@ void GrpcAcceptor::OneLess(Connections::iterator one) {
   one->second.calls = std::max(0, one->second.calls - 1);
   one->second.silent_since = clock_.Now();
   one->second.silent_bytes.reset();
+  if (options_.useful_stay && one->second.calls == 0 && one->second.useful) GivesWay(one, &idle_);
 }
 
 void GrpcAcceptor::EndOf(std::string_view peer, const char* why) {

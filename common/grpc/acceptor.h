@@ -19,9 +19,11 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/grpc/channelz.h"
 #include "common/grpc/watched_calls.h"
 #include "common/limited_lines.h"
 #include "common/net/connection_shares.h"
+#include "common/net/held_socket.h"
 #include "common/net/idle_times.h"
 #include "common/net/socket_address.h"
 #include "common/net/strangers.h"
@@ -40,8 +42,9 @@ class GrpcAcceptor {
     /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
     /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
     /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more
-    /// each second.
+    /// each second (own_bytes, and a sixteenth of it).
     int32_t vain_tries = 0;
+    uint64_t own_bytes = 1 << 20;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
     /// call's headers together with its message. So many more bytes may come before they count, on one connection of an
     /// address at a time, and on two in all: gRPC takes some forty times as much memory where they are many small
@@ -54,11 +57,24 @@ class GrpcAcceptor {
     /// How long a connection may stay on which no call is known to run, beside a second for each 16 KiB that come: a
     /// call is known once its message is here, and gRPC waits for that without end. Zero: no limit.
     Duration message_time{};
+    /// The same of a call on one that is no use yet, whatever else runs there, and it costs its connection. Zero: no
+    /// limit.
+    Duration first_message_time{};
+    /// Calls that may be open on a connection that is no use yet, and on all such: more end that connection, or the one
+    /// with the most calls of the address that has the most. 0: no limit.
+    int64_t stranger_calls = 0, all_stranger_calls = 0;
+    /// It hears of the server's calls by itself. Else whoever has the server tells it.
+    bool watches_calls = false;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
     /// full; and an address that has greeted has no limit of new connections.
     bool greeted_stay = false;
+    /// A connection that finds no place takes that of the oldest that was no use yet, of its own address where this is
+    /// full; where there is none, that of the useful one on which no call has run for longest. Who has brought 16 KiB
+    /// since it was last his turn counts as if he had just come.
+    bool useful_stay = false;
     /// On any thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "vain-tries-per-address", or
-    /// as EndOf, or "bytes-between-calls", or "unfinished-call", or "for-another": it was taken and lost its place.
+    /// as EndOf, or "bytes-between-calls", or "unfinished-call", or "open-calls", or "for-another": it was taken and
+    /// lost its place.
     std::function<void(const char* why)> refused;
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
@@ -87,20 +103,30 @@ class GrpcAcceptor {
 
  private:
   using Endpoint = boost::asio::ip::tcp::endpoint;
+  using Waiting = std::map<uint64_t, Endpoint>;  ///< of `taken_`, the one first that gives way first
   struct Taken {
     int fd = -1;
     uint64_t inode = 0;  ///< of the socket
     TimePoint since{};
     uint64_t number = 0;  ///< in the order of coming
     bool greeted = false, useful = false;
-    bool may_ask = false;      ///< its bytes are not counted
-    bool spoke = false;        ///< a call began or ended since the latest look
-    bool ended = false;        ///< by us
-    uint64_t bytes = 0;        ///< that had come at the latest look; of one that may ask, at its latest call
-    double tries = 1;          ///< in vain, that it was counted as until now
-    int calls = 0;             ///< that are known to run
-    TimePoint silent_since{};  ///< when the latest of those ended, or it came
+    bool may_ask = false;          ///< its bytes are not counted
+    bool spoke = false;            ///< a call began or ended since the latest look
+    bool ended = false;            ///< by us
+    uint64_t bytes = 0;            ///< that had come at the latest look; of one that may ask, at its latest call
+    double tries = 1;              ///< in vain, that it was counted as until now
+    int calls = 0;                 ///< that are known to run
+    Waiting* gives_way = nullptr;  ///< `not_greeted_` or `idle_`; null: to nobody
+    uint64_t turn = 0;             ///< there
+    uint64_t turn_bytes = 0;       ///< that had come when its turn was
+    TimePoint silent_since{};      ///< when the latest of those ended, or it came
     std::optional<uint64_t> silent_bytes = {};  ///< that had come by then; none: nobody has looked
+    int64_t socket = 0;                         ///< gRPC's number for it; 0: not known yet
+    int64_t open_calls = 0;                     ///< as long as its bytes count
+    bool more_calls = false;                    ///< there may be, since then
+    uint64_t calls_bytes = 0;                   ///< that had come when they were counted
+    std::optional<TimePoint> waits_since = {};  ///< that one whose message is not here has been open at every look
+    uint64_t waits_bytes = 0;                   ///< that had come by then
   };
   struct LargeMessage {
     uint64_t number = 0;  ///< of the connection
@@ -116,7 +142,13 @@ class GrpcAcceptor {
   std::optional<int> PauseMs();
   void CountBytes();
   std::vector<uint64_t> ToLookAt();
+  class Watcher;
+  void WatchCalls(grpc::ServerBuilder& builder);
+  bool CountsCalls() const;
   static constexpr const char* kVainTries = "vain-tries-per-address";
+  static constexpr const char *kUnfinished = "unfinished-call", *kManyCalls = "open-calls";
+  /// At which a message is to come at least, in the mean.
+  static constexpr double kSlowestBytesPerSecond = 16 << 10;
   /// Between two looks at all connections.
   static constexpr int kLookAtAllMs = 500;
   // With mutex_ held:
@@ -130,13 +162,23 @@ class GrpcAcceptor {
   bool FloodsBetweenCalls(Connections::iterator one);
   bool HasMessageTime() const;
   bool IsUnfinished(Connections::iterator one);
+  const char* CountCalls(Connections::iterator one);
+  void SetOpenCalls(Connections::iterator one, int64_t calls);
+  std::optional<Endpoint> EndOneOfMany();
+  void NameSockets();
   void OneLess(Connections::iterator one);
+  void GivesWay(Connections::iterator one, Waiting* among);
+  bool IsSending(Connections::iterator one);
+  std::optional<Connections::iterator> Oldest(const boost::asio::ip::address* of);
+  void GiveUpSome();
+  void Stays(Connections::iterator one);
   void Count(Connections::iterator one, double tries);
   bool HasNoneLeft(Connections::iterator one);
   uint64_t BytesOf(Connections::iterator one) const;
   bool MayBringALargeMessage(Connections::iterator one);
   bool End(Connections::iterator one);
   void Forget(Connections::iterator one);
+  void Remove(Connections::iterator one);
 
   const Options options_;
   const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_;
@@ -145,18 +187,25 @@ class GrpcAcceptor {
   const int stop_;   ///< can be read once Stop was called
   const int heard_;  ///< an epoll: on which connections, by number, something has come since it was asked
   uint16_t port_ = 0;
+  std::unique_ptr<CallWatcher> watcher_;  ///< null: it is told of calls
   std::thread thread_;
   // The thread's:
   Strangers strangers_{options_.new_per_second, clock_};
   ConnectionShares shares_;
-  TimePoint swept_{}, looked_{}, looked_at_all_{};
+  TimePoint swept_{}, looked_{}, looked_at_all_{}, named_{};
+  GrpcSockets sockets_;
   uint64_t number_ = 0;
   mutable std::mutex mutex_;  // guards what follows
+  const SpareDescriptor spare_;
   LimitedLines lines_{clock_};
   VainTries vain_{options_.vain_tries, clock_};
   Connections taken_;
-  std::map<uint64_t, Endpoint> not_greeted_;            ///< of `taken_`, by number
-  std::map<uint64_t, Endpoint> in_vain_;                ///< the same: whose bytes count
+  Waiting not_greeted_;  ///< or that were no use yet
+  Waiting idle_;         ///< useful
+  uint64_t turns_ = 0;
+  int32_t yielding_ = 0;                                ///< of both, those whose address has no share that holds them
+  std::map<uint64_t, Endpoint> in_vain_;                ///< of `taken_`, by number: whose bytes count
+  int64_t stranger_calls_ = 0;                          ///< open_calls of all
   std::vector<LargeMessage> large_;                     ///< on connections of `in_vain_`
   std::map<uint64_t, Endpoint> asking_;                 ///< the same: whose bytes count from one call to the next
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection

@@ -12,12 +12,10 @@
 namespace baton::net {
 namespace {
 
-constexpr const char *kBetweenCalls = "bytes-between-calls", *kUnfinished = "unfinished-call";
+constexpr const char* kBetweenCalls = "bytes-between-calls";
 constexpr uint64_t kBytesOfATry = 8 << 10;
 constexpr size_t kMostLargeMessages = 2;
-constexpr double kBytesOfThisMachine = 1 << 20, kBytesOfThisMachineEachSecond = 64 << 10;
-/// At which a message is to come at least, in the mean.
-constexpr double kSlowestBytesPerSecond = 16 << 10;
+constexpr double kOfOwnBytesEachSecond = 1.0 / 16;
 /// Between two looks at how much has come where something has, and of how many connections in one.
 constexpr int kLookPauseMs = 20, kMostLooks = 256;
 
@@ -64,7 +62,10 @@ void GrpcAcceptor::CountBytes() {
       const auto one = taken_.find(at->second);
       const bool limited = Limited(CountedAs(one->first.address()));
       if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one->first, kVainTries);
+      if (!CountsCalls()) continue;
+      if (const char* why = CountCalls(one)) ends.emplace_back(one->first, why);
     }
+    while (const auto many = EndOneOfMany()) ends.emplace_back(*many, kManyCalls);
     for (auto one = taken_.begin(); looked_at_all_ == looked_ && HasMessageTime() && one != taken_.end(); ++one)
       if (IsUnfinished(one)) ends.emplace_back(one->first, kUnfinished);
   }
@@ -89,8 +90,8 @@ bool GrpcAcceptor::GoesOn(Connections::iterator one) {
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
 bool GrpcAcceptor::Floods(Connections::iterator one) {
   const double seconds = Seconds(clock_.Now() - one->second.since);
-  const double may = kBytesOfThisMachine + seconds * kBytesOfThisMachineEachSecond;
-  return static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
+  const double may = static_cast<double>(options_.own_bytes) * (1 + seconds * kOfOwnBytesEachSecond);
+  return options_.vain_tries > 0 && static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
 }
 
 /// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.
@@ -139,7 +140,7 @@ bool GrpcAcceptor::IsUnfinished(Connections::iterator one) {
 
 /// That have come; 0: it has ended.
 uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
-  const HeldSocket held(one->second.fd, one->second.inode);
+  const HeldSocket held(one->second.fd, one->second.inode, spare_);
   return held.open() ? ReceivedBytes(held.fd()) : 0;
 }
 

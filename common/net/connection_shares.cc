@@ -19,15 +19,19 @@ bool IsThisMachine(const address& from) {
   return from == boost::asio::ip::address_v4::loopback() || from == boost::asio::ip::address_v6::loopback();
 }
 
-const char* ConnectionShares::Enter(const address& from) {
+bool ConnectionShares::Limited(const address& from) const {
+  return limits_.per_address > 0 && (limits_.loopback_too || !IsThisMachine(from));
+}
+
+const char* ConnectionShares::Enter(const address& from, int32_t yielding) {
   std::lock_guard lock(mutex_);
-  if (all_ >= limits_.most) return "max-connections";
-  if (limits_.per_address > 0 && (limits_.loopback_too || !IsThisMachine(from))) {
+  if (Limited(from)) {
     const auto at = by_address_.find(from);
     const int32_t most =
-        limits_.leaves_others ? std::min(limits_.per_address, limits_.most - all_) : limits_.per_address;
-    if (at != by_address_.end() && at->second >= most) return "max-connections-per-address";
+        limits_.leaves_others ? std::min(limits_.per_address, limits_.most - all_ + yielding) : limits_.per_address;
+    if (at != by_address_.end() && at->second >= most) return kAddressFull.data();
   }
+  if (all_ >= limits_.most) return kFull.data();
   ++by_address_[from];
   ++all_;
   return nullptr;
@@ -35,8 +39,19 @@ const char* ConnectionShares::Enter(const address& from) {
 
 void ConnectionShares::Leave(const address& from) {
   std::lock_guard lock(mutex_);
-  if (const auto at = by_address_.find(from); --at->second == 0) by_address_.erase(at);
+  Forget(from);
   --all_;
+}
+
+void ConnectionShares::Replace(const address& left, const address& from) {
+  std::lock_guard lock(mutex_);
+  ++by_address_[from];
+  Forget(left);
+}
+
+/// With mutex_ held.
+void ConnectionShares::Forget(const address& from) {
+  if (const auto at = by_address_.find(from); --at->second == 0) by_address_.erase(at);
 }
 
 int32_t ConnectionShares::all() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 namespace baton::net {
 
@@ -21,18 +22,27 @@ bool IsThisMachine(const boost::asio::ip::address& from);
 /// Whose connections count together: an IPv6 client has a /64 to itself.
 boost::asio::ip::address CountedAs(const boost::asio::ip::address& from);
 
+/// Why there is no place: of all, or of an address.
+inline constexpr std::string_view kFull = "max-connections", kAddressFull = "max-connections-per-address";
+
 /// Addresses as CountedAs gives them.
 class ConnectionShares {
  public:
   explicit ConnectionShares(const ConnectionLimits& limits) : limits_(limits) {}
 
-  /// Null: there is a place for it, which is taken now. Else why there is none: "max-connections" or
-  /// "max-connections-per-address".
-  const char* Enter(const boost::asio::ip::address& from);
+  /// Null: there is a place for it, which is taken now. Else why there is none: kFull or kAddressFull. `yielding`:
+  /// places that are as good as free where it is asked what an address leaves to others.
+  const char* Enter(const boost::asio::ip::address& from, int32_t yielding = 0);
   void Leave(const boost::asio::ip::address& from);
+  /// `from` has the place that `left` had.
+  void Replace(const boost::asio::ip::address& left, const boost::asio::ip::address& from);
+  /// Whether `per_address` holds for it.
+  bool Limited(const boost::asio::ip::address& from) const;
   int32_t all() const;
 
  private:
+  void Forget(const boost::asio::ip::address& from);
+
   const ConnectionLimits limits_;
   mutable std::mutex mutex_;  // guards what follows
   int32_t all_ = 0;

@@ -40,6 +40,9 @@ Duration MessageTimeOf(const net::IdleTimes& idle) { return idle.begin + 2 * idl
 /// Messages' worth of bytes that may come between two calls: as many may be on their way at once.
 constexpr uint64_t kMessagesBetweenCalls = 4;
 
+/// That may be open on a connection on which no right key has been shown, and on all such; 16 KiB each.
+constexpr int64_t kStrangersCalls = 1024, kAllStrangersCalls = 8192;
+
 /// What gRPC may hold for clients: of messages that are not whole yet, for the most part. With more it gives up calls.
 constexpr size_t kMessagesInMemory = 32, kLeastMemory = 256 << 20;
 
@@ -229,6 +232,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                .message_bytes = options.max_message_bytes,
                                                .bytes_between_calls = kMessagesBetweenCalls * options.max_message_bytes,
                                                .message_time = MessageTimeOf(options.idle),
+                                               .first_message_time = options.idle.begin,
+                                               .stranger_calls = kStrangersCalls,
+                                               .all_stranger_calls = kAllStrangersCalls,
+                                               .useful_stay = true,
                                                .refused = std::move(options.connection_refused)},
                                               builder, credentials));
   inner->api.Listen(*inner->acceptor);

@@ -31,6 +31,7 @@
 #include "common/foreign_text.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/connection_places.h"
 #include "common/net/socket_address.h"
 #include "common/str_cat.h"
 #include "router/asio_event_loop.h"
@@ -50,8 +51,17 @@ namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kMostReason = 300;
+constexpr int kGivenUpAtOnce = 16;
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
+
+/// Of a connection, on its loop's thread but for what ConnectionPlaces does.
+struct HttpPlace : net::ConnectionPlaces::Place {
+  HttpPlace(const asio::ip::address& from, size_t loop) : Place(from), home(loop) {}
+  const size_t home;
+  ClientConnection* connection = nullptr;  ///< null: it has not begun, or has ended
+  bool gave_way = false;
+};
 
 }  // namespace
 
@@ -61,19 +71,21 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
         pool(p),
         handler(std::move(h)),
         acceptor(EventLoopPoolAccess::Context(p, 0)),
-        shares(options.limits),
+        places(options.limits),
         open(p.size()),
         greeting(p.size()) {}
 
   using Set = std::set<ClientConnection*>;
 
   asio::awaitable<void> Accept();
-  asio::awaitable<void> Serve(tcp::socket socket, asio::ip::address from, size_t home);
+  asio::awaitable<void> Pause(bool some_give_way);
+  void GiveWay(const std::shared_ptr<HttpPlace>& place);
+  asio::awaitable<void> Serve(tcp::socket socket, HttpPlace& place);
   void Closed(const char* why, const asio::ip::address& from) const {
     if (options.closed) options.closed(why, from.to_string());
   }
   asio::awaitable<bool> Greet(ClientConnection& connection, size_t home);
-  asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
+  asio::awaitable<bool> TakeRequest(ClientConnection& connection, HttpPlace& place);
   asio::awaitable<bool> WriteAnswer(ClientConnection& connection);
   asio::awaitable<void> Discard(ClientStream& stream);
   asio::awaitable<void> Refuse(ClientStream& stream, const HttpRefusal& refusal);
@@ -85,15 +97,16 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   tcp::acceptor acceptor;
   uint16_t port = 0;
   void Close(bool also_those_that_send);
-  void Left(const asio::ip::address& from);
+  void Left(HttpPlace& place);
   bool WaitEmpty(Duration timeout);
 
-  net::ConnectionShares shares;
+  net::ConnectionPlaces places;
   std::atomic<bool> stopping{false};
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
-  std::mutex mutex;
+  std::mutex mutex;                          // guards what follows
   std::condition_variable left;
+  size_t served = 0;  ///< connections that have not ended, also those that gave way
 };
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
@@ -105,17 +118,20 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     error_code error;
     co_await acceptor.async_accept(socket, peer, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
-    const asio::ip::address from = net::CountedAs(peer.address());
-    const char* full = error ? nullptr : shares.Enter(from);
-    if (error || full != nullptr) {
+    const auto place = std::make_shared<HttpPlace>(net::CountedAs(peer.address()), home);
+    net::ConnectionPlaces::Entered entered;
+    if (!error) entered = places.Enter(*place);
+    if (error || entered.full != nullptr) {
       error_code ignored;
       socket.close(ignored);
-      if (full != nullptr) Closed(full, from);
-      if (error) {  // out of file descriptors: give running connections time to end
-        asio::steady_timer pause(acceptor.get_executor(), milliseconds(10));
-        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-      }
+      if (entered.full != nullptr) Closed(entered.full, place->from());
+      if (error) co_await Pause(error == asio::error::no_descriptors);
       continue;
+    }
+    if (entered.gave_way) GiveWay(std::static_pointer_cast<HttpPlace>(entered.gave_way));
+    {
+      std::lock_guard lock(mutex);
+      ++served;
     }
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
@@ -124,12 +140,32 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     auto& context = EventLoopPoolAccess::Context(pool, home);
     asio::co_spawn(
         context,
-        [self = shared_from_this(), socket = std::move(socket), home, from]() mutable -> asio::awaitable<void> {
-          co_await self->Serve(std::move(socket), from, home);
-          self->Left(from);
+        [self = shared_from_this(), socket = std::move(socket), place]() mutable -> asio::awaitable<void> {
+          co_await self->Serve(std::move(socket), *place);
+          self->Left(*place);
         },
         asio::detached);
   }
+}
+
+// No connection can be taken. Where this process has no file descriptor left some give way. What ends has a moment for
+// that.
+asio::awaitable<void> HttpServer::Inner::Pause(bool some_give_way) {
+  for (int i = 0; some_give_way && i < kGivenUpAtOnce; ++i) {
+    if (const auto oldest = places.GiveUpOne()) GiveWay(std::static_pointer_cast<HttpPlace>(oldest));
+  }
+  error_code ignored;
+  asio::steady_timer pause(acceptor.get_executor(), milliseconds(10));
+  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+// Another connection has its place.
+void HttpServer::Inner::GiveWay(const std::shared_ptr<HttpPlace>& place) {
+  Closed("for-another", place->from());
+  pool.at(place->home).Post([place] {
+    place->gave_way = true;
+    if (place->connection != nullptr) place->connection->stream.tcp().close();
+  });
 }
 
 // The client that goes away while it is answered ends its stream of bytes. What comes before that end is its next
@@ -189,13 +225,13 @@ asio::awaitable<bool> HttpServer::Inner::Greet(ClientConnection& c, size_t home)
 }
 
 // False: the connection ends. On true its exchange is being answered.
-asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t home) {
+asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, HttpPlace& place) {
   IncomingHttp incoming = co_await ReadRequest(c, options);
   if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) co_await Refuse(c.stream, *refusal);
   auto* read = std::get_if<ReadHttpRequest>(&incoming);
-  if (read == nullptr) co_return false;
-  c.exchange = std::make_shared<BeastExchange>(pool.at(home), EventLoopPoolAccess::Context(pool, home), options.always,
-                                               read->keep_alive, read->http11, read->head);
+  if (read == nullptr || !places.SetBusy(place)) co_return false;
+  c.exchange = std::make_shared<BeastExchange>(pool.at(place.home), EventLoopPoolAccess::Context(pool, place.home),
+                                               options.always, read->keep_alive, read->http11, read->head);
   c.body_unread = read->body_unread;
   c.asked = true;
   try {
@@ -233,7 +269,7 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
             stream.Sent(co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error)));
       }
       if (waits) stream.tcp().expires_never();
-      if (error == beast::error::timeout) Closed("slow-reader", c.from);
+      if (error == beast::error::timeout) Closed("slow-reader", c.place.from());
       if (error) co_return false;
       exchange.Sent();
     }
@@ -246,13 +282,15 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
   }
 }
 
-asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, asio::ip::address from, size_t home) {
-  ClientConnection c{ClientStream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
-  c.from = from;
+asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, HttpPlace& place) {
+  if (place.gave_way) co_return;
+  const size_t home = place.home;
+  ClientConnection c{place, ClientStream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
   open[home].insert(&c);
+  place.connection = &c;
   bool more = !options.tls || co_await Greet(c, home);
   while (more && !stopping) {
-    if (!co_await TakeRequest(c, home)) break;
+    if (!co_await TakeRequest(c, place)) break;
     if (!c.exchange->ended() && !c.body_unread) WatchForClose(c, c.exchange);
     const bool in_pieces = !c.exchange->ended();
     if (in_pieces) c.stream.KeepBuffers(true);
@@ -264,23 +302,26 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, asio::ip::add
     c.stream.socket().cancel(ignored);  // of WatchForClose
     more = whole && c.exchange->keep_alive();
     c.exchange.reset();
+    places.SetIdle(place);
   }
   error_code ignored;
   if (c.body_unread) co_await Discard(c.stream);
   c.stream.SayEnd();
   c.stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
   open[home].erase(&c);
+  place.connection = nullptr;
 }
 
-void HttpServer::Inner::Left(const asio::ip::address& from) {
+void HttpServer::Inner::Left(HttpPlace& place) {
+  places.Leave(place);
   std::lock_guard lock(mutex);
-  shares.Leave(from);
+  --served;
   left.notify_all();
 }
 
 bool HttpServer::Inner::WaitEmpty(Duration timeout) {
   std::unique_lock lock(mutex);
-  return left.wait_for(lock, timeout, [this] { return shares.all() == 0; });
+  return left.wait_for(lock, timeout, [this] { return served == 0; });
 }
 
 // Connections whose answer is complete may be left to send it.
@@ -336,7 +377,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
 
 HttpServer::~HttpServer() { Stop(); }
 uint16_t HttpServer::port() const { return inner_->port; }
-int32_t HttpServer::connections() const { return inner_->shares.all(); }
+int32_t HttpServer::connections() const { return inner_->places.all(); }
 
 void HttpServer::StopAccepting() {
   std::promise<void> done;

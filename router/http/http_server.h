@@ -46,8 +46,8 @@ class HttpServer {
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;
     /// A complete answer, which nothing bounds but what it is, is to be taken at this rate at least, in the mean.
     int32_t slowest_bytes_per_s = 16 << 10;
-    /// A connection that was closed: "max-connections", "max-connections-per-address", "slow-reader"; and its peer's
-    /// address, without port. On any thread.
+    /// A connection that was closed: "max-connections", "max-connections-per-address", "for-another" (it gave way to a
+    /// new one, ConnectionPlaces), "slow-reader"; and its peer's address, without port. On any thread.
     std::function<void(const char* why, const std::string& address)> closed = nullptr;
     HttpHeaders always;  ///< on every answer
     /// Asked when a request's header is here and its body is still to come, on the connection's thread. False: the

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <memory>
 #include <string>
 #include <variant>
 
+#include "common/net/connection_places.h"
 #include "router/http/beast_exchange.h"
 #include "router/http/client_stream.h"
 #include "router/http/http_server.h"
@@ -20,13 +20,13 @@ inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, 
 
 /// One connection; lives in its coroutine's frame, on its loop's thread.
 struct ClientConnection {
+  net::ConnectionPlaces::Place& place;
   ClientStream stream;
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
   ReadDeadline deadline{stream.tcp()};           ///< of a request that has begun to arrive
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
   bool asked = false;                            ///< a request has come before
   bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
-  boost::asio::ip::address from = {};            ///< as net::CountedAs gives it
 };
 
 /// What the client is told of a request that could not be read.

@@ -135,9 +135,89 @@ def frame(kind, flags, stream, payload):
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
+def literal(name, value):
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def resident(pid):
+    """Bytes, at most, since the process began."""
+    line = next(line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
 # POST, http, :path /a, :authority a, te, content-type; and given up at once
 HEADERS = b"\x83\x86\x04\x02/a\x01\x01a\0\x02te\x08trailers\x0f\x10\x10application/grpc"
 RESETS = b"".join(frame(1, 5, n, HEADERS) + frame(3, 0, n, b"\0\0\0\x08") for n in range(1, 240, 2))
+
+
+def indexed(name, value):
+    return b"\x40" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+class UnfinishedCalls(Secrets):
+    """Of one who knows neither secret nor key: headers of calls, 15 bytes each, for which gRPC keeps 16 KiB, and messages that do not come."""
+    CALLS, MOST_GROWN = 40_000, 320 << 20
+    WATCH = frame(1, 4, 1, b"\x83\x86" + literal(b":path", b"/grpc.health.v1.Health/Watch") + literal(b":authority", b"a") + literal(b"te", b"trailers")
+                  + literal(b"content-type", b"application/grpc")) + frame(0, 1, 1, b"\0\0\0\0\0")
+
+    def begun(self, method, first, count):
+        """Headers of calls; the first ones of a connection name what the others repeat."""
+        names = b"\x83\x86" + indexed(b":path", method) + indexed(b":authority", b"a") + indexed(b"te", b"trailers") + indexed(b"content-type", b"application/grpc")
+        return b"".join(frame(1, 4, 2 * n + 1, names if n == 1 else b"\x83\x86\xc1\xc0\xbf\xbe") for n in range(first, first + count))
+
+    @staticmethod
+    def until_ended(client):
+        """Reads on, and answers PINGs."""
+        data = b""
+        while more := client.recv(65536):
+            data += more
+            while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+                size = 9 + int.from_bytes(data[:3], "big")
+                if data[3] == 6 and data[4] == 0:
+                    client.sendall(frame(6, 1, 0, data[9:size]))
+                data = data[size:]
+
+    def floods(self, address, source, method, log):
+        """Connections on which calls begin, until there were so many of them."""
+        host, port = address.rsplit(":", 1)
+        sent, ended = 0, 0
+        deadline = time.monotonic() + 120
+        while sent < self.CALLS and (source == "127.0.0.1" or f"{source} is refused (open-calls)" not in log.read_text()):
+            self.assertLess(time.monotonic(), deadline, f"{sent} calls, {ended} connections ended")
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=10, source_address=(source, 0)) as s:
+                s.sendall(PREFACE)
+                for first in range(1, 2001, 50):
+                    s.sendall(self.begun(method, first, 50))
+                    sent += 50
+                s.settimeout(1)
+                while s.recv(65536):
+                    pass
+            ended += 1
+
+    def test_cost_a_worker_little_and_do_not_stay(self):
+        secret = self.secret("a")
+        with worker("--port", 0, "--threads", 1, *secret) as w, router(port_of(w), *secret) as r:
+            http = r.value("BATON_HTTP")
+            before = resident(w.process.pid)
+            for source in "127.0.0.1", "127.0.0.2":
+                self.floods(port_of(w), source, b"/baton.v1.Worker/Handshake", w.log)
+            self.assertLess(resident(w.process.pid) - before, self.MOST_GROWN)
+            w.until_logged("worker port: a connection of 127.0.0.1 is refused (open-calls)", "worker port: a connection of 127.0.0.2 is refused (open-calls)")
+            host, port = port_of(w).rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=60) as s:  # eight megabytes, a byte of them
+                s.sendall(PREFACE + self.WATCH + self.begun(b"/baton.v1.Worker/Handshake", 1, 1) + frame(0, 0, 3, b"\0\0\x7a\x12\0x"))
+                self.until_ended(s)
+            w.until_logged("worker port: a connection of 127.0.0.1 is refused (unfinished-call)")
+            Refusals.answers(self, http)
+
+    def test_cost_a_router_little(self):
+        with Cluster(args=["--api-key", "sk-right", "--threads", 1]) as c:
+            router = c.pid_of("router")
+            before = resident(router)
+            self.floods(c.grpc, "127.0.0.1", b"/baton.v1.Generation/GetModel", c.log)
+            self.assertLess(resident(router) - before, self.MOST_GROWN)
+            self.assertIn("grpc port: a connection of 127.0.0.1 is refused (open-calls)", c.log.read_text())
+            self.assertEqual(grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", b"", key="sk-right")[0], "OK")
 
 
 class GrpcFront(unittest.TestCase):

@@ -160,6 +160,48 @@ TEST_F(Port, WhereAllHaveGreetedAStrangerFindsNoPlace) {
   EXPECT_EQ(Refused("max-connections"), 1);
 }
 
+TEST_F(Port, WhoWasNoUseYetGivesWayFirstThenWhoIsIdleAndNobodyWhoCalls) {
+  Start({.limits = {.most = 3, .per_address = 2, .leaves_others = true}, .useful_stay = true});
+  std::vector<std::unique_ptr<Socket>> open;
+  for (int i = 0; i < 3; ++i) open.push_back(Dial().first);
+  for (int i : {0, 2}) {
+    EXPECT_FALSE(acceptor_->MayAsk(open[i]->peer()));
+    acceptor_->Useful(open[i]->peer());
+  }
+  acceptor_->OnCallEnd(open[2]->peer(), {});
+  for (int i : {1, 2}) {  // 0 has a call
+    auto [other, served] = Dial(StrCat("127.0.0.", 1 + i));
+    EXPECT_TRUE(served) << i;
+    EXPECT_TRUE(open[i]->Ended()) << i;
+    EXPECT_FALSE(acceptor_->MayAsk(other->peer()));
+    acceptor_->Useful(other->peer());
+    open.push_back(std::move(other));
+  }
+  EXPECT_FALSE(Dial().second);
+  EXPECT_TRUE(open[0]->Quiet() || open[0]->Served());
+  EXPECT_EQ(Refused("for-another"), 2);
+}
+
+TEST_F(Port, WhoIsSendingAMessageGivesWayAfterWhoIsNot) {
+  Start({.limits = {.most = 3}, .useful_stay = true});
+  const std::string message = Times(2000, kSettings);  // 18,000 bytes
+  std::vector<std::unique_ptr<Socket>> open;
+  for (int i = 0; i < 3; ++i) open.push_back(Dial().first);
+  EXPECT_FALSE(acceptor_->MayAsk(open[2]->peer()));
+  acceptor_->Useful(open[2]->peer());
+  open[0]->Send(message);
+  EXPECT_TRUE(open[0]->Served()) << "some is read";
+  for (int i : {1, 3, 4}) {  // 2 has a call
+    auto [other, served] = Dial();
+    EXPECT_TRUE(served) << i;
+    EXPECT_TRUE(open[i]->Ended()) << i;
+    open[0]->Send(message);
+    EXPECT_TRUE(open[0]->Served());
+    open.push_back(std::move(other));
+  }
+  EXPECT_EQ(Refused("for-another"), 3);
+}
+
 TEST_F(Port, AnAddressThatHasGreetedIsNotCountedBySeconds) {
   Start({.limits = {.most = 100, .loopback_too = true}, .new_per_second = 1, .greeted_stay = true});
   const auto [router, served] = Dial();

@@ -12,6 +12,7 @@
 
 #include "common/net/address.h"
 #include "common/net/advertise.h"
+#include "common/net/connection_places.h"
 #include "common/net/given_up_calls.h"
 #include "common/net/resolver.h"
 #include "common/net/socket_address.h"
@@ -268,6 +269,102 @@ TEST(GivenUpCalls, ThatWereAnsweredAndWhoseEndsAreHeardOfLateAreNone) {
     for (int i = 0; i < 300; ++i) EXPECT_TRUE(calls.Begin("alice", "a")) << round;
     for (int i = 0; i < 300; ++i) EXPECT_TRUE(calls.End("alice", "a", false, Duration::zero()));
   }
+}
+
+using Place = ConnectionPlaces::Place;
+using Places = std::vector<std::shared_ptr<Place>>;
+
+std::shared_ptr<Place> PlaceOf(const char* address) {
+  return std::make_shared<Place>(boost::asio::ip::make_address(address));
+}
+
+std::string_view Full(const ConnectionPlaces::Entered& entered) { return entered.full == nullptr ? "" : entered.full; }
+
+TEST(ConnectionPlaces, WhoAskedNothingGivesWayFirstThenWhoIsIdleForLongestAndNobodyWhoIsBusy) {
+  ConnectionPlaces places({.most = 4});
+  Places open;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+  for (int i : {3, 0, 1}) EXPECT_TRUE(places.SetBusy(*open[i]));
+  for (int i : {3, 0}) places.SetIdle(*open[i]);
+  for (int i : {2, 3, 0}) {  // 1 is busy
+    auto& newcomer = open.emplace_back(PlaceOf("10.0.0.2"));
+    const auto entered = places.Enter(*newcomer);
+    EXPECT_EQ(entered.full, nullptr);
+    EXPECT_EQ(entered.gave_way, open[i]);
+    EXPECT_FALSE(places.SetBusy(*open[i])) << "has no place any more";
+    EXPECT_TRUE(places.SetBusy(*newcomer));
+    EXPECT_EQ(places.all(), 4);
+  }
+  EXPECT_EQ(Full(places.Enter(*PlaceOf("10.0.0.3"))), kFull);
+  for (const auto& place : open) places.Leave(*place);
+  EXPECT_EQ(places.all(), 0);
+  EXPECT_EQ(places.Enter(*open[0]).gave_way, nullptr);
+}
+
+TEST(ConnectionPlaces, WhoIsSendingARequestGivesWayAsIfHeHadJustCome) {
+  ConnectionPlaces places({.most = 4});
+  Places open;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+  for (int i : {2, 3}) {
+    EXPECT_TRUE(places.SetBusy(*open[i]));
+    open[i]->Brought(ConnectionPlaces::kBytesOfAPlace);  // of a request that was answered
+    places.SetIdle(*open[i]);
+  }
+  open[0]->Brought(ConnectionPlaces::kBytesOfAPlace);
+  open[1]->Brought(ConnectionPlaces::kBytesOfAPlace - 1);
+  open[2]->Brought(ConnectionPlaces::kBytesOfAPlace);
+  for (int i : {1, 0, 3, 2}) {
+    auto& newcomer = open.emplace_back(PlaceOf("127.0.0.1"));
+    EXPECT_EQ(places.Enter(*newcomer).gave_way, open[i]) << i;
+    EXPECT_TRUE(places.SetBusy(*newcomer));
+  }
+  EXPECT_EQ(Full(places.Enter(*PlaceOf("127.0.0.1"))), kFull);
+}
+
+TEST(ConnectionPlaces, WhereAllAreSendingTheOldestGivesWay) {
+  ConnectionPlaces places({.most = 3});
+  Places open;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+    open[i]->Brought(ConnectionPlaces::kBytesOfAPlace);
+  }
+  EXPECT_EQ(places.Enter(*PlaceOf("127.0.0.1")).gave_way, open[0]);
+}
+
+TEST(ConnectionPlaces, GiveUpOneLeavesAPlaceAndNobodyWhoIsBusyGoes) {
+  ConnectionPlaces places({.most = 2});
+  const auto busy = PlaceOf("127.0.0.1"), silent = PlaceOf("127.0.0.1");
+  for (const auto& place : {busy, silent}) EXPECT_EQ(places.Enter(*place).full, nullptr);
+  EXPECT_TRUE(places.SetBusy(*busy));
+  EXPECT_EQ(places.GiveUpOne(), silent);
+  EXPECT_EQ(places.GiveUpOne(), nullptr);
+  EXPECT_EQ(places.Enter(*PlaceOf("127.0.0.1")).gave_way, nullptr);
+}
+
+TEST(ConnectionPlaces, WhoseAddressHasItsShareTakesThePlaceOfOneOfItsOwn) {
+  ConnectionPlaces places({.most = 8, .per_address = 4, .leaves_others = true});
+  const auto other = PlaceOf("10.0.0.1");
+  EXPECT_EQ(places.Enter(*other).full, nullptr);
+  Places own;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.Enter(*own.emplace_back(PlaceOf("10.0.0.2"))).gave_way, nullptr);
+  const auto entered = places.Enter(*own.emplace_back(PlaceOf("10.0.0.2")));
+  EXPECT_EQ(entered.gave_way, own[0]);
+  for (int i = 1; i < 5; ++i) EXPECT_TRUE(places.SetBusy(*own[i]));
+  EXPECT_EQ(Full(places.Enter(*PlaceOf("10.0.0.2"))), kAddressFull);
+  EXPECT_TRUE(places.SetBusy(*other));
+}
+
+/// Clients of this machine have no share, and fill the port: others have theirs as if it was empty.
+TEST(ConnectionPlaces, SilentConnectionsOfThisMachineLeaveOthersTheirShares) {
+  ConnectionPlaces places({.most = 8, .per_address = 4, .leaves_others = true});
+  Places here, others;
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(places.Enter(*here.emplace_back(PlaceOf("127.0.0.1"))).full, nullptr);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(places.Enter(*others.emplace_back(PlaceOf("10.0.0.2"))).gave_way, here[12 + i]);
+    EXPECT_TRUE(places.SetBusy(*others.back()));
+  }
+  EXPECT_EQ(Full(places.Enter(*PlaceOf("10.0.0.2"))), kAddressFull);
+  EXPECT_EQ(places.all(), 8);
 }
 
 }  // namespace

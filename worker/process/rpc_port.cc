@@ -1,5 +1,7 @@
 #include "worker/process/rpc_port.h"
 
+#include <grpcpp/resource_quota.h>
+
 #include <chrono>
 
 #include "common/net/socket_address.h"
@@ -12,6 +14,11 @@ namespace {
 
 // A router has one connection, or two while it dials again.
 constexpr int32_t kConnections = 4096, kOfAnAddress = 512, kNewPerSecond = 100, kVainTries = 50;
+/// Greetings and health checks are short.
+constexpr uint64_t kStrangersBytes = 64 << 10;
+constexpr int64_t kStrangersCalls = 64, kAllStrangersCalls = 4096;
+/// What gRPC may hold for all: of messages that are not whole yet, for the most part.
+constexpr size_t kMemory = size_t{1} << 30;
 constexpr net::IdleTimes kIdle{std::chrono::seconds(10), std::chrono::seconds(120)};
 constexpr uint64_t kOtherFiles = 4096 + 1024;  // of the landing port, and all that is no connection
 
@@ -27,6 +34,7 @@ absl::StatusOr<std::unique_ptr<net::GrpcAcceptor>> ListenForCalls(const RpcPort&
   const auto where = net::AddressToBind(config.host, static_cast<uint16_t>(config.port));
   if (!where.ok()) return absl::FailedPreconditionError(StrCat("--host ", config.host, ": ", where.status().message()));
   net::BoundConnections(builder, kIdle);
+  builder.SetResourceQuota(grpc::ResourceQuota("callers").Resize(kMemory));
   const int32_t most = ConnectionsThatFit();
   return net::GrpcAcceptor::Listen(
       {.where = *where,
@@ -35,6 +43,11 @@ absl::StatusOr<std::unique_ptr<net::GrpcAcceptor>> ListenForCalls(const RpcPort&
        .limits = {.most = most, .per_address = std::min(kOfAnAddress, most / 2), .leaves_others = true},
        .new_per_second = kNewPerSecond,
        .vain_tries = kVainTries,
+       .own_bytes = kStrangersBytes,
+       .first_message_time = kIdle.begin,
+       .stranger_calls = kStrangersCalls,
+       .all_stranger_calls = kAllStrangersCalls,
+       .watches_calls = true,
        .greeted_stay = port.greeted_stay,
        .refused = port.refused},
       builder, port.grpc_tls ? port.grpc_tls->ForServer("worker", true) : grpc::InsecureServerCredentials());

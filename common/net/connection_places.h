@@ -1,0 +1,87 @@
+// ConnectionPlaces: the connections of a port with their places, and which of them gives way to a new one where none is
+// left: the oldest that has asked nothing yet, or else the one that has been idle for longest; who is sending a request
+// counts as if he had just come. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/ip/address.hpp>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "common/net/connection_shares.h"
+
+namespace baton::net {
+
+class ConnectionPlaces {
+  struct Group;
+
+ public:
+  /// Of one connection; who uses this keeps what he knows of it in a class of his own.
+  class Place : public std::enable_shared_from_this<Place> {
+   public:
+    /// An address as CountedAs gives it.
+    explicit Place(const boost::asio::ip::address& from) : from_(from) {}
+    virtual ~Place() = default;
+    const boost::asio::ip::address& from() const { return from_; }
+    /// Bytes of a request have come. Of one thread, which holds no lock.
+    void Brought(uint64_t bytes) {
+      brought_.store(brought_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    }
+
+   private:
+    friend class ConnectionPlaces;
+    enum class State { kNew, kIdle, kBusy, kNone };
+    const boost::asio::ip::address from_;
+    std::atomic<uint64_t> brought_{0};
+    uint64_t seen_ = 0;  ///< of those, at the latest look
+    State state_ = State::kNone;
+    Group* of_address_ = nullptr;
+    std::list<Place*>::iterator in_all_ = {}, in_address_ = {};
+  };
+  struct Entered {
+    const char* full = nullptr;       ///< there is no place for it: as ConnectionShares::Enter
+    std::shared_ptr<Place> gave_way;  ///< it has this one's place, whose connection must be closed
+  };
+
+  /// Whoever has brought so much since he was last looked at gives way as if he had just come.
+  static constexpr size_t kBytesOfAPlace = 16 << 10;
+
+  explicit ConnectionPlaces(const ConnectionLimits& limits) : shares_(limits) {}
+
+  /// A connection that has asked nothing yet. Of those of its own address one gives way where the address may have no
+  /// more; of all, where there are no more. `place` lives until Leave.
+  Entered Enter(Place& place);
+  /// It is answered, and keeps its place. False: it has none any more.
+  bool SetBusy(Place& place);
+  /// It was answered.
+  void SetIdle(Place& place);
+  void Leave(Place& place);
+  /// One that gives way to nobody's connection in particular; null: all are answered.
+  std::shared_ptr<Place> GiveUpOne();
+  int32_t all() const { return shares_.all(); }
+
+ private:
+  using State = Place::State;
+  struct Group {
+    std::list<Place*>& of(State state) { return by_state[static_cast<size_t>(state)]; }
+    size_t waiting() { return of(State::kNew).size() + of(State::kIdle).size(); }
+    std::array<std::list<Place*>, 3> by_state;  ///< oldest first; of those that are idle, by when they began to be
+  };
+  // With mutex_ held:
+  int32_t Yielding();
+  Place* Oldest(Group& of);
+  void Move(Place& place, State to);
+  void Forget(Place& place);
+
+  ConnectionShares shares_;
+  std::mutex mutex_;  // guards what follows
+  Group all_;
+  std::map<boost::asio::ip::address, Group> by_address_;  ///< none is empty
+};
+
+}  // namespace baton::net
