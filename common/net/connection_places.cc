@@ -40,15 +40,20 @@ ConnectionPlaces::Place* ConnectionPlaces::Oldest(Group& of) {
   for (const State state : {State::kNew, State::kIdle}) {
     std::list<Place*>& waiting = of.of(state);
     for (size_t looks = waiting.size(); looks > 0; --looks) {
-      Place& first = *waiting.front();
-      const uint64_t brought = first.brought_.load(std::memory_order_relaxed);
-      if (brought - first.seen_ < kBytesOfAPlace) break;
-      first.seen_ = brought;
-      Move(first, state);
+      if (!IsSending(*waiting.front())) break;
+      Move(*waiting.front(), state);
     }
     if (!waiting.empty()) return waiting.front();
   }
   return nullptr;
+}
+
+/// Whether a later request has begun to come, or so much of one has come, since the latest look.
+bool ConnectionPlaces::IsSending(Place& place) {
+  const bool begins = place.begins_.exchange(false, std::memory_order_relaxed);
+  if (place.state_ == State::kIdle && !begins && place.seen_ == 0) return false;  // it does nothing
+  const uint64_t before = std::exchange(place.seen_, place.Brought());
+  return begins || place.seen_ >= before + kBytesOfAPlace;
 }
 
 std::shared_ptr<ConnectionPlaces::Place> ConnectionPlaces::GiveUpOne() {
@@ -70,7 +75,8 @@ bool ConnectionPlaces::SetBusy(Place& place) {
 void ConnectionPlaces::SetIdle(Place& place) {
   std::lock_guard lock(mutex_);
   if (place.state_ == State::kNone) return;
-  place.seen_ = place.brought_.load(std::memory_order_relaxed);
+  place.begins_.store(false, std::memory_order_relaxed);
+  place.seen_ = 0;
   Move(place, State::kIdle);
 }
 

@@ -28,17 +28,17 @@ class ConnectionPlaces {
     explicit Place(const boost::asio::ip::address& from) : from_(from) {}
     virtual ~Place() = default;
     const boost::asio::ip::address& from() const { return from_; }
-    /// Bytes of a request have come. Of one thread, which holds no lock.
-    void Brought(uint64_t bytes) {
-      brought_.store(brought_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-    }
+    /// Bytes that have come from it. Any thread; asked only where a place is wanted.
+    virtual uint64_t Brought() const { return 0; }
+    /// A request has begun to come; cheap. Of the first one nobody needs to know.
+    void Begins() { begins_.store(true, std::memory_order_relaxed); }
 
    private:
     friend class ConnectionPlaces;
     enum class State { kNew, kIdle, kBusy, kNone };
     const boost::asio::ip::address from_;
-    std::atomic<uint64_t> brought_{0};
-    uint64_t seen_ = 0;  ///< of those, at the latest look
+    std::atomic<bool> begins_{false};
+    uint64_t seen_ = 0;  ///< of what it has brought, at the latest look
     State state_ = State::kNone;
     Group* of_address_ = nullptr;
     std::list<Place*>::iterator in_all_ = {}, in_address_ = {};
@@ -75,6 +75,7 @@ class ConnectionPlaces {
   // With mutex_ held:
   int32_t Yielding();
   Place* Oldest(Group& of);
+  static bool IsSending(Place& place);
   void Move(Place& place, State to);
   void Forget(Place& place);
 

@@ -41,7 +41,7 @@ Duration MessageTimeOf(const net::IdleTimes& idle) { return idle.begin + 2 * idl
 constexpr uint64_t kMessagesBetweenCalls = 4;
 
 /// That may be open on a connection on which no right key has been shown, and on all such; 16 KiB each.
-constexpr int64_t kStrangersCalls = 1024, kAllStrangersCalls = 8192;
+constexpr int64_t kStrangersCalls = 256, kAllStrangersCalls = 4096;
 
 /// What gRPC may hold for clients: of messages that are not whole yet, for the most part. With more it gives up calls.
 constexpr size_t kMessagesInMemory = 32, kLeastMemory = 256 << 20;

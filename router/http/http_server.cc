@@ -32,6 +32,8 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/connection_places.h"
+#include "common/net/held_socket.h"
+#include "common/net/received_bytes.h"
 #include "common/net/socket_address.h"
 #include "common/str_cat.h"
 #include "router/asio_event_loop.h"
@@ -56,9 +58,16 @@ constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answe
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
 /// Of a connection, on its loop's thread but for what ConnectionPlaces does.
-struct HttpPlace : net::ConnectionPlaces::Place {
-  HttpPlace(const asio::ip::address& from, size_t loop) : Place(from), home(loop) {}
+struct HttpPlace final : net::ConnectionPlaces::Place {
+  HttpPlace(const asio::ip::address& from, size_t loop, int fd)
+      : Place(from), home(loop), socket(fd), inode(net::SocketInode(fd)) {}
+  uint64_t Brought() const override {
+    const net::HeldSocket held(socket, inode);
+    return held.open() ? net::ReceivedBytes(held.fd()) : 0;
+  }
   const size_t home;
+  const int socket;
+  const uint64_t inode;
   ClientConnection* connection = nullptr;  ///< null: it has not begun, or has ended
   bool gave_way = false;
 };
@@ -118,7 +127,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     error_code error;
     co_await acceptor.async_accept(socket, peer, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
-    const auto place = std::make_shared<HttpPlace>(net::CountedAs(peer.address()), home);
+    const auto place = std::make_shared<HttpPlace>(net::CountedAs(peer.address()), home, socket.native_handle());
     net::ConnectionPlaces::Entered entered;
     if (!error) entered = places.Enter(*place);
     if (error || entered.full != nullptr) {

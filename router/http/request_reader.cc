@@ -130,7 +130,7 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
     n = c.stream.Arrived(n, into, error);
   }
   c.buffer.commit(n);
-  if (n > 0) c.place.Brought(c.asked ? std::max(n, net::ConnectionPlaces::kBytesOfAPlace) : n);
+  if (n > 0 && c.asked) c.place.Begins();
   c.stream.tcp().expires_never();
   co_return error;
 }
@@ -174,7 +174,6 @@ asio::awaitable<void> ReadLongBody(ClientConnection& c, std::string& body, size_
     body.resize(before + std::clamp<size_t>(here, 1, rest));  // none are here: it is the end
     const size_t n = c.stream.socket().read_some(asio::buffer(body) + before, error);
     body.resize(before + n);
-    c.place.Brought(n);
     rest -= n;
     if (error == asio::error::would_block) error = {};
     if (error) break;
@@ -239,7 +238,6 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     }
     if (error) break;
     c.buffer.commit(n);
-    c.place.Brought(n);
     turn += n;
     all += n;
   }

@@ -230,11 +230,11 @@ class Silence(unittest.TestCase):
                 self.assertEqual((reply.status, len(reply.read()) > 0, again.sock is not None), (200, True, True))
             asks_again()
             own = again.sock
-            body = json.dumps(BODY).encode() + b" " * 3_000_000
+            body = json.dumps(BODY).encode() + b" " * 200_000
             sends.sendall((self.COMPLETION % (RIGHT, len(body))).encode())
             with SilentConnections(c.host, c.port, b"") as silent:
-                for part in range(0, len(body), 300_000):  # 11 pieces, each while half of all connections are made anew
-                    sends.sendall(body[part:part + 300_000])
+                for part in range(0, len(body), 20_000):  # 10 pieces, each while half of all connections are made anew
+                    sends.sendall(body[part:part + 20_000])
                     opened = silent.opened
                     c.wait_until(lambda: silent.opened > opened + self.MOST // 2, "connections", seconds=60)
                 self.assertIn(b" 200 OK", sends.recv(64))

@@ -271,7 +271,11 @@ TEST(GivenUpCalls, ThatWereAnsweredAndWhoseEndsAreHeardOfLateAreNone) {
   }
 }
 
-using Place = ConnectionPlaces::Place;
+struct Place final : ConnectionPlaces::Place {
+  using ConnectionPlaces::Place::Place;
+  uint64_t Brought() const override { return brought; }
+  uint64_t brought = 0;
+};
 using Places = std::vector<std::shared_ptr<Place>>;
 
 std::shared_ptr<Place> PlaceOf(const char* address) {
@@ -302,18 +306,19 @@ TEST(ConnectionPlaces, WhoAskedNothingGivesWayFirstThenWhoIsIdleForLongestAndNob
 }
 
 TEST(ConnectionPlaces, WhoIsSendingARequestGivesWayAsIfHeHadJustCome) {
-  ConnectionPlaces places({.most = 4});
+  ConnectionPlaces places({.most = 5});
   Places open;
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
-  for (int i : {2, 3}) {
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+  for (int i : {2, 3, 4}) {
     EXPECT_TRUE(places.SetBusy(*open[i]));
-    open[i]->Brought(ConnectionPlaces::kBytesOfAPlace);  // of a request that was answered
+    open[i]->brought = ConnectionPlaces::kBytesOfAPlace;  // a request that was answered
     places.SetIdle(*open[i]);
   }
-  open[0]->Brought(ConnectionPlaces::kBytesOfAPlace);
-  open[1]->Brought(ConnectionPlaces::kBytesOfAPlace - 1);
-  open[2]->Brought(ConnectionPlaces::kBytesOfAPlace);
-  for (int i : {1, 0, 3, 2}) {
+  open[0]->brought = ConnectionPlaces::kBytesOfAPlace;
+  open[1]->brought = ConnectionPlaces::kBytesOfAPlace - 1;
+  open[2]->Begins();
+  for (int i : {1, 0, 3, 4, 2}) {
+    if (i == 4) open[2]->brought += ConnectionPlaces::kBytesOfAPlace;
     auto& newcomer = open.emplace_back(PlaceOf("127.0.0.1"));
     EXPECT_EQ(places.Enter(*newcomer).gave_way, open[i]) << i;
     EXPECT_TRUE(places.SetBusy(*newcomer));
@@ -326,7 +331,7 @@ TEST(ConnectionPlaces, WhereAllAreSendingTheOldestGivesWay) {
   Places open;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
-    open[i]->Brought(ConnectionPlaces::kBytesOfAPlace);
+    open[i]->brought = ConnectionPlaces::kBytesOfAPlace;
   }
   EXPECT_EQ(places.Enter(*PlaceOf("127.0.0.1")).gave_way, open[0]);
 }
