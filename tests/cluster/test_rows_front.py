@@ -228,7 +228,7 @@ class Connections(Front):
                 self.assertIn(statuses(until_closed(s)), ([], [408]))
                 self.assertLess(time.monotonic() - begin, 60, "not the two minutes between requests")
 
-    def test_s13_whoever_takes_an_answer_drop_by_drop_is_dropped(self):
+    def test_s13_whoever_takes_next_to_nothing_of_an_answer_is_dropped(self):
         body = json.dumps({**BODY, "max_tokens": 600, "ignore_eos": True, "logprobs": 5, "n": 2}).encode()
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -238,7 +238,7 @@ class Connections(Front):
             s.sendall(head(len(body)) + body)
             got, ended = b"", False
             while not ended:
-                time.sleep(0.25)  # the attack: slower than 16 KiB/s, and never silent
+                time.sleep(0.25)  # the attack: so little that the server sees nothing taken for long
                 try:
                     more = s.recv(1024)
                     got, ended = got + more, more == b""
