@@ -29,6 +29,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       ones_(std::move(ones)) {
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);
+  if (config.multiprocessors > 0) device_.multiprocessors = config.multiprocessors;
 #endif
   traits_ = {
       DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-5" : "cuda-5-fast", 1, true, 8,

@@ -23,6 +23,7 @@ struct CudaOpsConfig {
 #if !defined(__CUDACC__)
   simt::Policy policy;         ///< of the emulator
   bool wgmma_differs = false;  ///< the emulated GPU is one whose wgmma adds in another order than mma.sync
+  int multiprocessors = 0;     ///< of the emulated GPU, where more than 0: what tiles are chosen by
 #endif
 };
 

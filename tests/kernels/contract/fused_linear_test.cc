@@ -2,10 +2,9 @@
 // it stands for, in whatever batch.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
 
 namespace baton::kernels {
@@ -19,34 +18,6 @@ struct Format {
 };
 constexpr Format kFormats[] = {
     {16, 0}, {4, 32}, {4, 128}, {8, 64}, {4, 32, true}, {8, 64, true}, {8, 128, false, CodeKind::kE4m3}};
-
-/// Scales of e4m3 are f32 that bf16 would round; no code of it is not a number.
-QuantizedWeight DrawFloat8(int n, int k, int group, std::mt19937& rng) {
-  QuantizedWeight w{8, n, k, group, {}, {}, {}, CodeKind::kE4m3};
-  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % 127 + rng() % 2 * 128));
-  for (int i = 0; i < n * (k / group); ++i) w.scales.push_back(0.0001f + 0.000001f * static_cast<float>(rng() % 997));
-  w.zeros.assign(w.scales.size(), 0);
-  return w;
-}
-
-QuantizedWeight DrawBits(int bits, int n, int k, int group, std::mt19937& rng) {
-  QuantizedWeight w{bits, n, k, group, {}, {}, {}};
-  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % (1u << bits)));
-  for (int i = 0; i < n * (k / group); ++i) {
-    w.scales.push_back(Rounded(DType::kBF16, 0.01f + 0.0001f * static_cast<float>(rng() % 900)));
-    w.zeros.push_back(static_cast<uint16_t>(rng() % ((1u << bits) + 1)));
-  }
-  return w;
-}
-
-/// For an x of k columns: their codes shuffled, and a group of inputs for none among them.
-QuantizedWeight DrawOrdered(int bits, int n, int k, int group, std::mt19937& rng) {
-  QuantizedWeight w = DrawBits(bits, n, k + group, group, rng);
-  w.x_columns = k;
-  for (int i = 0; i < w.k; ++i) w.inputs.push_back(i < k ? i : -1);
-  std::shuffle(w.inputs.begin(), w.inputs.end(), rng);
-  return w;
-}
 
 class FusedLinearContract : public testing::TestWithParam<Backend> {
  protected:
@@ -176,25 +147,6 @@ TEST(QuantizedLinear, OfManyRowsOnAGpuHasTheBitsOfFewInWhateverParts) {
         for (int r = 0; r < kRows; ++r) ASSERT_EQ(got.Row(r), want.Row(r)) << w.bits << " bits, row " << r;
         for (int r = 0; r < 8 && deterministic; ++r) ASSERT_EQ(got.Row(r), few.Row(r)) << w.bits << " bits, row " << r;
       }
-    }
-  }
-}
-
-TEST_P(FusedLinearContract, ARowHasItsBitsInEveryBatch) {
-  for (const Format& f : kFormats) {
-    const int n = 24, k = 128;
-    auto w = PackIn(f, n, k, nullptr);
-    HostTensor one(compute_, 1, k), alone(DType::kF32, 1, n);
-    one.Fill(rng_);
-    ops_->Linear(one.view(), *w, alone.view());
-    for (const int m : {2, 8, 9, 17, 65, 300}) {
-      HostTensor x(compute_, m, k), out(DType::kF32, m, n);
-      x.Fill(rng_);
-      const int place = static_cast<int>(rng_() % static_cast<uint32_t>(m));
-      for (int i = 0; i < k; ++i) x.Set(place, i, one.At(0, i));
-      ops_->Linear(x.view(), *w, out.view());
-      ops_->Sync();
-      ASSERT_EQ(out.Row(place), alone.Row(0)) << f.bits << " bits, M " << m << ", place " << place;
     }
   }
 }

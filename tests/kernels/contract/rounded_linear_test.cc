@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
 #include "tests/kernels/tolerance.h"
 
@@ -11,15 +12,6 @@ namespace baton::kernels {
 namespace {
 
 using Kind = InputRounding::Kind;
-
-QuantizedWeight DrawRounded(int n, int k, int group, InputRounding rounding, std::mt19937& rng) {
-  QuantizedWeight w{8, n, k, group, {}, {}, {}, CodeKind::kE4m3};
-  w.rounding = rounding;
-  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % 127 + rng() % 2 * 128));
-  for (int i = 0; i < n * (k / group); ++i) w.scales.push_back(0.0001f + 0.000001f * static_cast<float>(rng() % 997));
-  w.zeros.assign(w.scales.size(), 0);
-  return w;
-}
 
 struct Layer {
   int n, k, group;
@@ -98,25 +90,6 @@ TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
       // A host that computes in bf16 rounds what the codes stand for to it.
       EXPECT_LT(Error(out, want), 0.005) << "M " << m << ", k " << l.k;
       EXPECT_GT(Error(out, unrounded), 0.01) << "M " << m << ", k " << l.k;
-    }
-  }
-}
-
-TEST_P(RoundedLinearContract, ARowHasItsBitsInEveryBatch) {
-  for (const Layer& l : kLayers) {
-    auto w = Packed(DrawRounded(l.n, l.k, l.group, l.rounding, rng_), nullptr);
-    HostTensor one(compute_, 1, l.k), alone(DType::kF32, 1, l.n);
-    one.Fill(rng_);
-    ops_->Linear(one.view(), *w, alone.view());
-    ops_->Sync();
-    for (const int m : {2, 8, 9, 17, 65, 300}) {
-      HostTensor x(compute_, m, l.k), out(DType::kF32, m, l.n);
-      x.Fill(rng_, 5.0f);
-      const int place = static_cast<int>(rng_() % static_cast<uint32_t>(m));
-      for (int i = 0; i < l.k; ++i) x.Set(place, i, one.At(0, i));
-      ops_->Linear(x.view(), *w, out.view());
-      ops_->Sync();
-      ASSERT_EQ(out.Row(place), alone.Row(0)) << "k " << l.k << ", M " << m << ", place " << place;
     }
   }
 }
