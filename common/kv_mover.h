@@ -6,6 +6,9 @@
 // other process opens and only reads; the receiver's fetches from there into its inbox, which no other process reaches,
 // and scatters what it has there. So nobody ever writes another's memory, and what was verified is what is placed.
 //
+// Memory of the host that it has pinned, landing slots say, the device copies into its inbox by itself: the host copies
+// no byte of it, and what a peer may still write is read once all the same.
+//
 // Thread: one, the transfer thread; any one thread before that. The digest is that of common/kv_digest.h.
 #pragma once
 
@@ -39,6 +42,12 @@ struct KvOutbox {
 class OpenedOutbox {
  public:
   virtual ~OpenedOutbox() = default;
+};
+
+/// Memory of the host that a mover has pinned; let go before the memory is. The mover must outlive it.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
 };
 
 /// Consecutive tokens inside one block times the heads that travel, of one (layer, plane). In packed memory its vectors
@@ -90,6 +99,17 @@ class KvMover {
   virtual absl::Status Fetch(const OpenedOutbox& from, int64_t at, int64_t to, int64_t bytes) {
     static_cast<void>(from), static_cast<void>(at), static_cast<void>(to), static_cast<void>(bytes);
     return absl::FailedPreconditionError("this device opens none");
+  }
+
+  /// Has FetchPinned take what is in `memory`. FailedPrecondition: the reason why it cannot.
+  virtual absl::StatusOr<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) {
+    static_cast<void>(memory);
+    return absl::FailedPreconditionError("this device pins none");
+  }
+  /// Bytes of pinned memory into the inbox at `to`, where they fit. What follows sees them; they may change when it is
+  /// done (Scatter).
+  virtual void FetchPinned(std::span<const std::byte> from, int64_t to) {
+    static_cast<void>(from), static_cast<void>(to);
   }
 };
 

@@ -31,6 +31,7 @@ class Landing::Way final : public TransportEvents {
   bool replaced = false;  ///< nobody new is told of it
   std::unique_ptr<SelfTestSlot> test;
   std::unique_ptr<Transport> transport;
+  std::unique_ptr<PinnedMemory> pinned;  ///< its landing memory, for a GPU; null: the host copies what is there
 
  private:
   const std::string kind_;
@@ -101,10 +102,24 @@ absl::Status Landing::Open(const std::string& kind) {
       [transport](PeerNumber peer, const SelfTestMessage& message) {
         transport->Send(peer, EncodeLaneMessage(message), [](const absl::Status&) {});
       });
+  PinSlots(*way);
   thread_.Watch(transport);
   std::lock_guard lock(mutex_);
   ways_[next_memory_++] = std::move(way);
   return absl::OkStatus();
+}
+
+/// Once for each memory. Of several GPUs each takes its part of a slot, which the host cuts up.
+void Landing::PinSlots(Way& way) {
+  if (pool_.movers.size() != 1) return;
+  const std::span<std::byte> memory = way.transport->landing();
+  absl::StatusOr<std::unique_ptr<PinnedMemory>> pinned = PinLanding(pool_, memory);
+  if (!pinned.ok()) {
+    return LogWarning("landing: slots of {} are not pinned, the host copies them for the GPU: {}", way.kind(),
+                      View(pinned.status().message()));
+  }
+  way.pinned = *std::move(pinned);
+  LogInfo("landing: {} bytes of slots of {} are pinned: the GPU copies them itself", memory.size(), way.kind());
 }
 
 // ---- memories that are replaced
@@ -331,7 +346,7 @@ absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
   for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
   const absl::Status placed =
       VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content, order.wanted, pool_,
-                           *order.tables, lent ? outbox->second : PeerOutbox{});
+                           *order.tables, lent ? outbox->second : PeerOutbox{}, way->pinned != nullptr);
   counters_.digest_mismatches += !placed.ok();
   return placed;
 }

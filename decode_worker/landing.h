@@ -7,6 +7,9 @@
 // and an address of its own, and the old one stays for the lanes that end there, and for as long as that writer may
 // come back. Of one transport at most kMostMemories are kept; beyond that its writers get the next transport.
 //
+// Where the KV is a GPU's, each landing memory is pinned once, as it is opened, until it is dropped: the GPU copies
+// slots by itself. Where that cannot be they are copied by the host (slot_passes.h).
+//
 // A prefill worker of this machine may lend its GPU's outbox, which is opened with its hello, and closed when its
 // connection is: slots then name payloads that are read from there. It is told with every lane.
 //
@@ -116,6 +119,7 @@ class Landing final : public LandingControl {
           trust::PeerTrust trust, int rank);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
+  void PinSlots(Way& way);
   void Publish();
   /// Null when its memory was dropped.
   Way* WayOf(WriterId writer) const;

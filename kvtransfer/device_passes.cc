@@ -191,6 +191,21 @@ absl::Status CheckArrived(const Work& work, std::span<const SlotContent::Part> p
   return absl::OkStatus();
 }
 
+/// Where parts of one memory lie in it, and the stretch that they span.
+struct Stretch {
+  Places places;
+  uint64_t begin, end;
+};
+Stretch StretchOf(std::span<const SlotContent::Part> parts) {
+  Stretch out{{}, parts.front().at, parts.front().at};
+  for (const SlotContent::Part& part : parts) {
+    out.places.push_back(static_cast<int64_t>(part.at));
+    out.begin = std::min(out.begin, part.at);
+    out.end = std::max(out.end, part.at + part.segment.bytes);
+  }
+  return out;
+}
+
 std::vector<uint32_t> SegmentsOf(std::span<const SlotContent::Part> parts) {
   std::vector<uint32_t> segments;
   for (const SlotContent::Part& part : parts) segments.push_back(part.segment.segment);
@@ -259,24 +274,37 @@ absl::Status ScatterToDevice(const TransferPlan& plan, const LanePlan& lane, std
   return CheckArrived(work, parts);
 }
 
+absl::StatusOr<std::unique_ptr<PinnedMemory>> PinLanding(const KvPoolView& pool, std::span<std::byte> memory) {
+  if (pool.movers.size() != 1) return absl::FailedPreconditionError("the KV of this worker's GPUs is in parts");
+  return pool.movers.front()->Pin(memory);
+}
+
+absl::Status ScatterFromPinned(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
+                               const KvPoolView& pool, const KvBlockTables& tables) {
+  const Stretch all = StretchOf(parts);
+  KvMover& mover = *pool.movers.front();
+  BATON_ASSIGN_OR_RETURN(Work work,
+                         WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables, &all.places));
+  const std::byte* const slot = parts.front().payload.data() - parts.front().at;
+  mover.FetchPinned({slot + all.begin, slot + all.end}, static_cast<int64_t>(all.begin));
+  MoverWork& own = work.movers.front();
+  BATON_RETURN_IF_ERROR(mover.Scatter(own.moves, own.moved, KvPacked::kInbox));
+  return CheckArrived(work, parts);
+}
+
 absl::Status ScatterFromOutbox(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
                                const KvPoolView& pool, const KvBlockTables& tables, const PeerOutbox& from) {
   if (from.memory == nullptr || pool.movers.size() != 1)
     return absl::DataLossError("a slot whose payloads are in memory that is not open here");
-  Places places;
-  uint64_t begin = parts.front().at, end = begin;
-  for (const SlotContent::Part& part : parts) {
-    places.push_back(static_cast<int64_t>(part.at));
-    begin = std::min(begin, part.at);
-    end = std::max(end, part.at + part.segment.bytes);
-  }
+  const Stretch all = StretchOf(parts);
   const uint64_t buffer = parts.front().segment.outbox - 1;
-  if (end > from.buffer_bytes)
-    return absl::DataLossError(StrCat("a slot of ", end, " bytes in buffers of ", from.buffer_bytes));
+  if (all.end > from.buffer_bytes)
+    return absl::DataLossError(StrCat("a slot of ", all.end, " bytes in buffers of ", from.buffer_bytes));
   KvMover& mover = *pool.movers.front();
-  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables, &places));
-  BATON_RETURN_IF_ERROR(mover.Fetch(*from.memory, static_cast<int64_t>(buffer * from.buffer_bytes + begin),
-                                    static_cast<int64_t>(begin), static_cast<int64_t>(end - begin)));
+  BATON_ASSIGN_OR_RETURN(Work work,
+                         WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables, &all.places));
+  BATON_RETURN_IF_ERROR(mover.Fetch(*from.memory, static_cast<int64_t>(buffer * from.buffer_bytes + all.begin),
+                                    static_cast<int64_t>(all.begin), static_cast<int64_t>(all.end - all.begin)));
   MoverWork& own = work.movers.front();
   BATON_RETURN_IF_ERROR(mover.Scatter(own.moves, own.moved, KvPacked::kInbox));
   return CheckArrived(work, parts);

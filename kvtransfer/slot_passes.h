@@ -60,6 +60,9 @@ struct PeerOutbox {
   std::shared_ptr<OpenedOutbox> memory;
   uint64_t buffer_bytes = 0;
 };
+/// A landing memory that the device of the pool copies from by itself. FailedPrecondition: the reason why not; what is
+/// in there is staged by the host.
+absl::StatusOr<std::unique_ptr<PinnedMemory>> PinLanding(const KvPoolView& pool, std::span<std::byte> memory);
 /// Who moves KV of this pool between devices, if one does: a device of several ranks has a part of each slot only.
 KvMover* LenderOf(const KvPoolView& pool);
 /// Opens the outbox that a peer's hello names. FailedPrecondition: the reason why its KV does not come from there.
@@ -74,12 +77,12 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
                                     const OutboxRoom* outbox = nullptr);
 
 /// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks; payloads that are in
-/// the writer's outbox come `from` there. Slot and outbox may change meanwhile: every byte of a payload is read once.
-/// DataLoss with the coordinates when a segment is missing, has the wrong size or its digest differs: then what was
-/// written counts as garbage.
+/// the writer's outbox come `from` there; `pinned`: the slot is in memory that PinLanding was given. Slot and outbox
+/// may change meanwhile: every byte of a payload is read once. DataLoss with the coordinates when a segment is missing,
+/// has the wrong size or its digest differs: then what was written counts as garbage.
 absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
                                   std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables,
-                                  const PeerOutbox& from = {});
+                                  const PeerOutbox& from = {}, bool pinned = false);
 
 /// The room that a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add
 /// up to SlotRoom(bytes).

@@ -157,7 +157,7 @@ absl::Status VerifyAndScatterSegment(const TransferPlan& plan, const LanePlan& l
 
 absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
                                   std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables,
-                                  const PeerOutbox& from) {
+                                  const PeerOutbox& from, bool pinned) {
   std::vector<SlotContent::Part> parts;
   for (uint32_t segment : wanted) {
     const auto part = std::find_if(content.parts.begin(), content.parts.end(),
@@ -176,6 +176,7 @@ absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane
   if (std::ranges::any_of(parts, [&](const SlotContent::Part& part) { return part.segment.outbox != outbox; }))
     return absl::DataLossError("a slot whose payloads are in two memories");
   if (outbox != 0) return ScatterFromOutbox(plan, lane, parts, pool, tables, from);
+  if (pinned) return ScatterFromPinned(plan, lane, parts, pool, tables);
   if (!pool.movers.empty()) return ScatterToDevice(plan, lane, parts, pool, tables);
   for (const SlotContent::Part& part : parts)
     BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, part, pool, tables));

@@ -14,7 +14,7 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 10;
+constexpr int kPluginVersion = 11;
 
 struct DeviceConfig {
   int number = 0;                 ///< of the device among those that the process sees

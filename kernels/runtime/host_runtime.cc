@@ -16,6 +16,7 @@
 
 #include "common/check.h"
 #include "kernels/runtime/emulated_device.h"
+#include "kernels/runtime/host_pin.h"
 #include "kernels/runtime/runtime.h"
 #include "kernels/simt/device_memory.h"
 
@@ -302,6 +303,7 @@ void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
     BATON_CHECK(!state_->capturing || simt::KernelMayTouch(end, bytes),
                 "a copy of memory that no Memory owns is recorded");
   counts_.copies += !capturing_;
+  NoteEmulatedCopy(src, bytes);
   state_->AddAction([=] { std::memmove(dst, src, bytes); });
 }
 void Stream::Upload(void* dst, const void* src, size_t bytes) {

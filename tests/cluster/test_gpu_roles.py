@@ -51,13 +51,16 @@ class GpuRoles(unittest.TestCase):
     def test_a_pair_of_gpus_equals_one_by_tcp_and_by_ucx(self):
         alone = answers_of_one("GPU bfloat16")
         for transport in ("tcp", "ucx"):
+            refused = {"BATON_EMULATED_PINS": "refused"} if transport == "ucx" else {}
             with self.subTest(transport=transport), Cluster(
-                    args=[*PAIR, *flags("GPU bfloat16"), "--transport", transport, "--decode.block-size", 32,
+                    env=refused, args=[*PAIR, *flags("GPU bfloat16"), "--transport", transport, "--decode.block-size", 32,
                           "--prefill.max-num-batched-tokens", 48]) as c:
                 log = c.log.read_text()
                 if "no KV by ucx" in log:
                     self.skipTest("this build has no UCX")
                 self.assertEqual(log.count(STAGED), 2)
+                pinned = "are not pinned, the host copies them for the GPU: operation not supported" if refused else "bytes of slots of tcp are pinned"
+                self.assertIn(pinned, log)
                 self.equals(c, alone, transport)
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
                 self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)

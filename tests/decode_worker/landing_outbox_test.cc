@@ -55,8 +55,9 @@ struct Lender final : TransportEvents {
 
 class OutboxWorld {
  public:
-  /// `on_device`: the decode worker's KV.
-  explicit OutboxWorld(bool on_device = true) {
+  /// `on_device`: the decode worker's KV. `pins`: that device can pin its slots.
+  explicit OutboxWorld(bool on_device = true, bool pins = true) {
+    mover.pins = pins;
     worker::WorkerConfig config;
     config.transport = "tcp", config.landing_slots = 4, config.landing_slot_bytes = kOutboxSlotBytes;
     const auto make = [](const LandingShape& shape,
@@ -102,9 +103,20 @@ class OutboxWorld {
     const auto bytes = GatherSlot(*plan, plan->lanes()[0], kLentLane, 1, segments,
                                   worker::PoolOf(h.memory(), &lender->mover), worker::TablesOf(from), slot, &room);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
+    Write(std::span(slot).first(*bytes));
+  }
+  /// A slot with its payloads in it.
+  void FillByHost() {
+    std::vector<std::byte> slot(kOutboxSlotBytes);
+    const std::vector<uint32_t> segments{0};
+    const auto bytes = GatherSlot(*plan, plan->lanes()[0], kLentLane, 1, segments, worker::PoolOf(h.memory()),
+                                  worker::TablesOf(from), slot);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    Write(std::span(slot).first(*bytes));
+  }
+  void Write(std::span<const std::byte> bytes) {
     int written = 0;
-    lender->transport->Write(lender->peer, {kLentLane, {2, 1}}, std::span(slot).first(*bytes),
-                             [&](const absl::Status&) { ++written; });
+    lender->transport->Write(lender->peer, {kLentLane, {2, 1}}, bytes, [&](const absl::Status&) { ++written; });
     lender->Say(ToDecode(OpenLane{kLentLane, 0}));
     Until([&] { return written == 1 && told.lanes == 1; });
   }
@@ -166,6 +178,37 @@ TEST(LandingOutbox, IsReadOfNobodyWhoLendsNone) {
     EXPECT_EQ(w.told.log, "Bad ");
     EXPECT_EQ(w.landing->counters().digest_mismatches, 0) << "nothing was damaged";
   }
+}
+
+// A slot that a transport has filled is copied by the device that has pinned it; by the host where it could not. The
+// self-test's slot is pinned with the others, and nothing stays so.
+TEST(LandingPins, SlotsAreTakenByTheDeviceThatHasPinnedThem) {
+  for (const bool pins : {true, false}) {
+    OutboxWorld w(true, pins);
+    ASSERT_EQ(w.mover.pinned.size(), pins ? 1u : 0u);
+    w.Greet(/*lends=*/false);
+    w.ReadsOutbox(), w.FillByHost();
+    w.Place();
+    EXPECT_EQ(w.told.log, "Scattered ");
+    EXPECT_EQ(w.mover.scattered[static_cast<size_t>(KvPacked::kInbox)], pins ? 1 : 0);
+    EXPECT_EQ(w.mover.scattered[static_cast<size_t>(KvPacked::kStaging)] > 0, !pins);
+    if (pins) {
+      EXPECT_EQ(w.mover.pinned[0].size(), 5 * kOutboxSlotBytes);
+    }
+    w.loop.Unwatch(w.lender->transport.get());
+    w.landing.reset();
+    EXPECT_TRUE(w.mover.pinned.empty());
+  }
+}
+
+TEST(LandingPins, DamageInAPinnedSlotIsFound) {
+  OutboxWorld w;
+  w.Greet(/*lends=*/false);
+  w.ReadsOutbox(), w.FillByHost();
+  w.mover.pinned[0][2 * kOutboxSlotBytes + SlotOverheadBytes(1)] ^= std::byte{1};
+  w.Place();
+  EXPECT_EQ(w.told.log, "Bad ");
+  EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
 }
 
 TEST(LandingOutbox, IsClosedWhenItsOwnerIsLostOrCut) {

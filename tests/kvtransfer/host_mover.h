@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/kv_digest.h"
 #include "common/kv_mover.h"
 #include "common/status.h"
@@ -93,12 +94,36 @@ class HostMover final : public KvMover {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override {
+    if (!pins) return absl::FailedPreconditionError("it pins nothing");
+    return std::make_unique<Pinned>(*this, memory);
+  }
+  void FetchPinned(std::span<const std::byte> from, int64_t to) override {
+    const auto holds = [&](std::span<std::byte> memory) {
+      return from.data() >= memory.data() && from.data() + from.size() <= memory.data() + memory.size();
+    };
+    BATON_CHECK(std::ranges::any_of(pinned, holds), "memory that is not pinned");
+    fetches_.push_back([this, from, to] { std::memcpy(inbox_.data() + to, from.data(), from.size()); });
+  }
+
   int64_t gathered[3] = {}, scattered[3] = {};  ///< calls, by KvPacked
+  bool pins = true;
+  std::vector<std::span<std::byte>> pinned;  ///< now
 
  private:
   using Bytes = std::vector<std::byte>;
   struct Opened final : OpenedOutbox {
     std::shared_ptr<Bytes> memory;
+  };
+  struct Pinned final : PinnedMemory {
+    Pinned(HostMover& mover, std::span<std::byte> memory) : mover(mover), memory(memory) {
+      mover.pinned.push_back(memory);
+    }
+    ~Pinned() override {
+      std::erase_if(mover.pinned, [this](auto& one) { return one.data() == memory.data(); });
+    }
+    HostMover& mover;
+    const std::span<std::byte> memory;
   };
   struct Known {
     int64_t last = 0;

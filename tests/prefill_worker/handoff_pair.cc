@@ -60,6 +60,7 @@ HandoffPair::HandoffPair(PairOptions options)
     prefill_mover_ = std::make_unique<HostMover>(kSlotBytes, options_.lent_buffers);
     decode_mover_ = std::make_unique<HostMover>(kSlotBytes, options_.lent_buffers);
   }
+  if (options_.decode_on_device) decode_mover_ = std::make_unique<HostMover>(kSlotBytes, 1);
   landing_ = decode_worker::Landing::Create(config, worker::PoolOf(decode_.memory(), decode_mover_.get()), "d1", clock_,
                                             decode_loop_, to_decode_, options_.decode_transport)
                  .value();

@@ -32,8 +32,9 @@ struct PairOptions {
   int chunk = 64;      ///< rows of a step
   int chunk_each = 0;  ///< of one prompt; 0: all of them
   int landing_slots = 4;
-  double cuts = 0;            ///< per turn: decode cuts the connection
-  uint32_t lent_buffers = 0;  ///< of a device's outbox on each side; 0: KV is the host's
+  double cuts = 0;                ///< per turn: decode cuts the connection
+  uint32_t lent_buffers = 0;      ///< of a device's outbox on each side; 0: KV is the host's
+  bool decode_on_device = false;  ///< the decode side's KV alone, whose slots are pinned
 };
 
 class HandoffPair {

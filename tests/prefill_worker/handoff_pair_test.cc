@@ -15,11 +15,13 @@ namespace {
 PairOptions Over(std::string kind, uint64_t seed = 1) {
   PairOptions o;
   o.seed = seed;
-  if (kind == "tcp") {
+  if (kind.starts_with("tcp")) {
+    o.decode_on_device = kind == "tcp pinned";
     o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
       return TcpTransport::Create({.landing = shape}, events);
     };
   } else if (kind.starts_with("shm")) {
+    o.decode_on_device = kind == "shm pinned";
     if (kind == "shm lent") o.lent_buffers = seed % 2 == 0 ? 4 : 16;
     o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
       return ShmTransport::Create({.landing = shape}, events);
@@ -95,7 +97,9 @@ TEST_P(HandoffPairOver, DamagedSlotsAreSentAgainOrComputedOnDecode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, HandoffPairOver,
-                         ::testing::Values("sim put", "sim message", "tcp", "shm", "shm lent"), [](const auto& info) {
+                         ::testing::Values("sim put", "sim message", "tcp", "tcp pinned", "shm", "shm lent",
+                                           "shm pinned"),
+                         [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ' ', '_');
                            return name;

@@ -16,6 +16,7 @@
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/device_rooms.h"
+#include "kernels/runtime/host_pin.h"
 #include "kernels/runtime/peer_memory.h"
 
 namespace baton::cuda {
@@ -108,6 +109,11 @@ class CudaOutbox final : public OpenedOutbox {
   gpu::Stream& stream_;
 };
 
+struct CudaPin final : PinnedMemory {
+  CudaPin(void* memory, size_t bytes) : pin(memory, bytes) {}
+  gpu::HostPin pin;
+};
+
 /// For the devices of other processes.
 struct Lent {
   gpu::Memory outbox, inbox;
@@ -142,6 +148,8 @@ class CudaKvMover final : public KvMover {
   }
   absl::StatusOr<std::shared_ptr<OpenedOutbox>> Open(std::string_view card) override;
   absl::Status Fetch(const OpenedOutbox& from, int64_t at, int64_t to, int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override;
+  void FetchPinned(std::span<const std::byte> from, int64_t to) override;
 
  private:
   std::string LookInto(CudaOutbox& opened, const gpu::MemoryCard& card);
@@ -251,6 +259,21 @@ absl::Status CudaKvMover::Fetch(const OpenedOutbox& from, int64_t at, int64_t to
   stream_.CopyAsync(static_cast<std::byte*>(lent_->inbox.data()) + to,
                     static_cast<const std::byte*>(opened.memory.data()) + at, static_cast<size_t>(bytes));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PinnedMemory>> CudaKvMover::Pin(std::span<std::byte> memory) {
+  if (!lent_) return absl::FailedPreconditionError("it has no inbox (--no-kv-cuda-ipc)");
+  stream_.Bind();
+  auto made = std::make_unique<CudaPin>(memory.data(), memory.size());
+  if (!made->pin.error().empty()) return absl::FailedPreconditionError(made->pin.error());
+  return made;
+}
+
+void CudaKvMover::FetchPinned(std::span<const std::byte> from, int64_t to) {
+  BATON_CHECK(lent_ && to >= 0 && static_cast<size_t>(to) <= lent_->inbox.bytes() &&
+                  from.size() <= lent_->inbox.bytes() - static_cast<size_t>(to),
+              from.size(), " bytes of a slot to ", to, " of an inbox");
+  stream_.CopyAsync(static_cast<std::byte*>(lent_->inbox.data()) + to, from.data(), from.size());
 }
 
 absl::StatusOr<gpu::Memory> AllocatePinned(size_t bytes) {
