@@ -1,5 +1,6 @@
 // `baton doctor`: what this machine can do, and what would stop a cluster here. Each line: ok
 // | warning | error, and the fix.
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
 #include "cli/request_timeout.h"
+#include "common/errno_text.h"
 #include "common/foreign_text.h"
 #include "common/host_memory.h"
 #include "common/json.h"
@@ -70,6 +72,12 @@ void CheckSharedMemory(DoctorReport& report) {
                               small ? ": too small for landing rings (docker: --shm-size=1g)" : ""));
 }
 
+std::string LockedMemoryLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return ErrnoText();
+  return limit.rlim_cur == RLIM_INFINITY ? "no limit" : StrCat("at most ", limit.rlim_cur >> 10, " KiB");
+}
+
 void CheckTransports(DoctorReport& report) {
   const std::vector<std::string> found = UcxTransports(), rdma = RdmaTransports();
   report.Line(found.empty() ? Verdict::kWarning : Verdict::kOk, "kv transports",
@@ -77,6 +85,19 @@ void CheckTransports(DoctorReport& report) {
                             : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
   report.Line(Verdict::kOk, "rdma",
               rdma.empty() ? "no device: --require-rdma would refuse to start" : absl::StrJoin(rdma, ", "));
+  std::vector<std::string> registered;
+  for (const UcxRegistration& one : UcxRegistrations()) {
+    if (one.page.ok()) {
+      registered.push_back(one.device);
+    } else {
+      report.Line(Verdict::kError, StrCat("memory of ", one.device),
+                  StrCat(one.page.message(), "; locked memory: ", LockedMemoryLimit(),
+                         " (ulimit -l, in a container the capability IPC_LOCK)"));
+    }
+  }
+  if (!registered.empty()) {
+    report.Line(Verdict::kOk, "kv memory", StrCat("a page was registered with ", absl::StrJoin(registered, ", ")));
+  }
 }
 
 void CheckKernelTls(DoctorReport& report) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kvtransfer/transport.h"
+#include "kvtransfer/ucx/ucx_transport.h"
 
 namespace baton {
 
@@ -20,5 +21,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool l
 std::vector<std::string> UcxTransports();
 /// Those of them that put into remote memory by hardware.
 std::vector<std::string> RdmaTransports();
+/// What became of a page with each of its devices that registers memory.
+std::vector<UcxRegistration> UcxRegistrations();
 
 }  // namespace baton

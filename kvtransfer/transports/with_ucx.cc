@@ -1,5 +1,4 @@
 #include "kvtransfer/transports/ucx_backend.h"
-#include "kvtransfer/ucx/ucx_transport.h"
 
 namespace baton {
 
@@ -20,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool l
 }
 
 std::vector<std::string> UcxTransports() { return UcxTransportsHere(); }
+std::vector<UcxRegistration> UcxRegistrations() { return RegisterPages(); }
 
 std::vector<std::string> RdmaTransports() {
   std::vector<std::string> out;

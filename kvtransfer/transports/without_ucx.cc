@@ -8,5 +8,6 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view, bool, const
 
 std::vector<std::string> UcxTransports() { return {}; }
 std::vector<std::string> RdmaTransports() { return {}; }
+std::vector<UcxRegistration> UcxRegistrations() { return {}; }
 
 }  // namespace baton

@@ -1,40 +1,26 @@
-// The ways that UCX has, and the way that it chose: by its component interface for the machine, by its own printout for
-// an endpoint (1.13 has no other way to ask).
+// The ways that UCX has, what registers memory, and the way that it chose: by its component interface for the machine,
+// by its own printout for an endpoint (1.13 has no other way to ask).
+#include <sys/mman.h>
 #include <uct/api/uct.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
 
+#include "common/status.h"
 #include "kvtransfer/ucx/ucx_peers.h"
 
 namespace baton {
 namespace {
 
-void AddTransports(uct_component_h component, const char* name, std::vector<std::string>& out) {
-  uct_md_config_t* config = nullptr;
-  if (uct_md_config_read(component, nullptr, nullptr, &config) != UCS_OK) return;
-  uct_md_h domain = nullptr;
-  const ucs_status_t opened = uct_md_open(component, name, config, &domain);
-  uct_config_release(config);
-  if (opened != UCS_OK) return;
-  uct_tl_resource_desc_t* found = nullptr;
-  unsigned count = 0;
-  if (uct_md_query_tl_resources(domain, &found, &count) == UCS_OK) {
-    for (unsigned i = 0; i < count; ++i) out.push_back(std::string(found[i].tl_name) + "/" + found[i].dev_name);
-    uct_release_tl_resource_list(found);
-  }
-  uct_md_close(domain);
-}
-
-}  // namespace
-
-std::vector<std::string> UcxTransportsHere() {
-  std::vector<std::string> out;
+/// Calls `look` with each memory domain that opens, and its name.
+template <typename Look>
+void ForEachDomain(const Look& look) {
   uct_component_h* components = nullptr;
   unsigned count = 0;
-  if (uct_query_components(&components, &count) != UCS_OK) return out;
+  if (uct_query_components(&components, &count) != UCS_OK) return;
   for (unsigned i = 0; i < count; ++i) {
     uct_component_attr_t attributes{};
     attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
@@ -43,10 +29,58 @@ std::vector<std::string> UcxTransportsHere() {
     attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
     attributes.md_resources = domains.data();
     if (uct_component_query(components[i], &attributes) != UCS_OK) continue;
-    for (const uct_md_resource_desc_t& domain : domains) AddTransports(components[i], domain.md_name, out);
+    for (const uct_md_resource_desc_t& resource : domains) {
+      uct_md_config_t* config = nullptr;
+      if (uct_md_config_read(components[i], nullptr, nullptr, &config) != UCS_OK) continue;
+      uct_md_h domain = nullptr;
+      const ucs_status_t opened = uct_md_open(components[i], resource.md_name, config, &domain);
+      uct_config_release(config);
+      if (opened != UCS_OK) continue;
+      look(domain, resource.md_name);
+      uct_md_close(domain);
+    }
   }
   uct_release_component_list(components);
+}
+
+/// "transport/device" of each way through the domain.
+std::vector<std::string> WaysThrough(uct_md_h domain) {
+  std::vector<std::string> out;
+  uct_tl_resource_desc_t* found = nullptr;
+  unsigned count = 0;
+  if (uct_md_query_tl_resources(domain, &found, &count) != UCS_OK) return out;
+  for (unsigned i = 0; i < count; ++i) out.push_back(std::string(found[i].tl_name) + "/" + found[i].dev_name);
+  uct_release_tl_resource_list(found);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> UcxTransportsHere() {
+  std::vector<std::string> out;
+  ForEachDomain([&](uct_md_h domain, const char*) {
+    for (std::string& way : WaysThrough(domain)) out.push_back(std::move(way));
+  });
   std::ranges::sort(out);
+  return out;
+}
+
+std::vector<UcxRegistration> RegisterPages() {
+  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return {};
+  std::vector<UcxRegistration> out;
+  ForEachDomain([&](uct_md_h domain, const char* name) {
+    uct_md_attr_t attributes{};
+    if (uct_md_query(domain, &attributes) != UCS_OK || (attributes.cap.flags & UCT_MD_FLAG_REG) == 0) return;
+    if (WaysThrough(domain).empty()) return;
+    uct_mem_h memory = nullptr;
+    const ucs_status_t registered = uct_md_mem_reg(domain, page, bytes, UCT_MD_MEM_ACCESS_ALL, &memory);
+    if (registered == UCS_OK) uct_md_mem_dereg(domain, memory);
+    out.push_back({name, ucx::ToStatus(registered, StrCat("a page of ", bytes, " bytes with ", name))});
+  });
+  munmap(page, bytes);
+  std::ranges::sort(out, {}, &UcxRegistration::device);
   return out;
 }
 

@@ -18,6 +18,11 @@
 
 namespace baton {
 
+struct UcxRegistration {
+  std::string device;  ///< as UCX names its memory domain: "mlx5_0", "cma"
+  absl::Status page;   ///< Unavailable: UCX's reason
+};
+
 enum class UcxVerb : uint8_t { kPut, kMessage };
 
 struct UcxOptions {
@@ -38,8 +43,11 @@ std::string UcxVersion();
 
 /// The ways that UCX could use on this machine, as "transport/device": "rc_verbs/mlx5_0:1", "posix/memory", "tcp/eth0".
 std::vector<std::string> UcxTransportsHere();
-/// Whether one of those puts into remote memory by hardware, over a connection of its own. dc has one target for all
-/// peers: closing our endpoint would fence nobody.
+/// Devices with which memory is registered before it is read or written from elsewhere, and what became of a page
+/// there.
+std::vector<UcxRegistration> RegisterPages();
+/// Whether one of those ways puts into remote memory by hardware, over a connection of its own. dc has one target for
+/// all peers: closing our endpoint would fence nobody.
 bool IsRdma(std::string_view transport);
 
 }  // namespace baton

@@ -6,10 +6,12 @@
 #include <ucm/api/ucm.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 
+#include "absl/strings/str_join.h"
 #include "kvtransfer/ucx/ucx_transport.h"
 #include "tests/kvtransfer/liar.h"
 
@@ -96,6 +98,18 @@ TEST(UcxHygiene, ItPatchesNoMemoryCall) {
   const auto told = [](ucm_event_type_t, ucm_event_t*, void*) {};
   EXPECT_EQ(ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, 0, told, nullptr), UCS_ERR_UNSUPPORTED)
       << "a cache of registrations asks for this";
+}
+
+TEST(UcxHygiene, EachDeviceThatRegistersMemoryRegistersAPage) {
+  const std::vector<UcxRegistration> found = RegisterPages();
+  std::vector<std::string> names;
+  for (const UcxRegistration& one : found) {
+    EXPECT_TRUE(one.page.ok()) << one.page;
+    names.push_back(one.device);
+  }
+  EXPECT_EQ(std::ranges::count(names, "cma"), 1)
+      << "the kernel's copies between processes: " << absl::StrJoin(names, " ");
+  EXPECT_EQ(std::ranges::count(names, "tcp"), 0) << "it registers nothing";
 }
 
 }  // namespace
