@@ -142,6 +142,9 @@ void CheckCluster(DoctorReport& report, const std::string& url, const HttpUrl& r
     if (const std::string detail = ShownTextOf(one, "detail"); !detail.empty()) text += ": " + detail;
     report.Line(Verdict::kWarning, StrCat("worker ", ShownTextOf(one, "worker")), text);
   }
+  if (FieldOf(body, "awaited_more").is_number())
+    report.Line(Verdict::kWarning, "workers",
+                absl::StrFormat("%.0f more take no requests (/workers at the admin port)", NumberOf(body, "awaited_more")));
 }
 
 }  // namespace

@@ -27,8 +27,11 @@ struct Readiness {
   std::string phase;    ///< of the loading worker: "weights", "warm-up" …; "" otherwise
   double progress = 0;  ///< 0…1 of that phase
   std::string detail;   ///< why it is not ready, with the numbers
-  std::vector<AwaitedWorker> awaited{};
+  std::vector<AwaitedWorker> awaited{};  ///< at most kAwaitedShown
+  size_t awaited_more = 0;               ///< workers that take no requests beside those
 };
+/// More are counted, not named: everybody may ask /ready, and each refused request says why.
+inline constexpr size_t kAwaitedShown = 20;
 
 /// One worker as the router sees it, for start-up lines and `baton top`.
 struct WorkerStatus {

@@ -85,9 +85,14 @@ Readiness Fleet::ReadinessNow() const {
       r.phase = v.phase;
       r.progress = v.progress;
     }
+    if (r.awaited.size() == kAwaitedShown) {
+      ++r.awaited_more;
+      return;
+    }
     r.awaited.push_back(Awaited(v, now));
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
   });
+  if (r.awaited_more > 0) absl::StrAppend(&r.detail, "; and ", r.awaited_more, " more");
   if (was_ready_ ? able.goes_on() : able.begins(patient)) {
     r.ready = true;
     r.status = "ready", r.phase = "", r.progress = 1;

@@ -394,6 +394,7 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
     w.EndObject();
   }
   if (!r.awaited.empty()) w.EndArray();
+  if (r.awaited_more > 0) w.Field("awaited_more", static_cast<int64_t>(r.awaited_more));
   w.EndObject();
   HttpResponse response{r.ready ? 200 : 503, {}, "application/json", std::move(out)};
   if (!r.ready) response.headers.emplace_back("Retry-After", "1");
