@@ -143,8 +143,9 @@ void CheckCluster(DoctorReport& report, const std::string& url, const HttpUrl& r
     report.Line(Verdict::kWarning, StrCat("worker ", ShownTextOf(one, "worker")), text);
   }
   if (FieldOf(body, "awaited_more").is_number())
-    report.Line(Verdict::kWarning, "workers",
-                absl::StrFormat("%.0f more take no requests (/workers at the admin port)", NumberOf(body, "awaited_more")));
+    report.Line(
+        Verdict::kWarning, "workers",
+        absl::StrFormat("%.0f more take no requests (/workers at the admin port)", NumberOf(body, "awaited_more")));
 }
 
 }  // namespace

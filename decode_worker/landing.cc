@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
                                                          const TransportMaker& make, trust::PeerTrust trust, int rank) {
   std::vector<std::string> kinds = {""};
   if (!make) {
-    BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma, config.kv_tls));
+    BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma, config.kv_by_ucx()));
   }
   BATON_ASSIGN_OR_RETURN(std::string told_host, net::AdvertisedHost(config.host, config.advertise_host));
   std::unique_ptr<Landing> landing(new Landing(config, std::move(told_host), std::move(pool), std::move(incarnation),

@@ -154,8 +154,9 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
-  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
-                         TransportKinds(context.config.transport, context.config.require_rdma, context.config.kv_tls));
+  BATON_ASSIGN_OR_RETURN(
+      std::vector<std::string> kinds,
+      TransportKinds(context.config.transport, context.config.require_rdma, context.config.kv_by_ucx()));
   auto role = std::make_unique<PrefillRole>(context, std::move(kinds));
   BATON_RETURN_IF_ERROR(worker::BeginLines(context));
   return role;

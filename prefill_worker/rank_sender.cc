@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::
     return std::make_unique<RankSender>(context, std::move(dial), slot_bytes);
   }
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
-                         TransportKinds(config.transport, config.require_rdma, config.kv_tls));
+                         TransportKinds(config.transport, config.require_rdma, config.kv_by_ucx()));
   DialOptions dial{config.host, std::move(kinds), config.test_kv_fault_rate, config.test_failing_transport};
   dial.trust = context.kv_trust;
   return std::make_unique<RankSender>(context, std::move(dial), slot_bytes);

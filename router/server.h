@@ -23,10 +23,10 @@ struct AwaitedWorker {
 /// The answer of /ready.
 struct Readiness {
   bool ready = false;
-  std::string status;   ///< "ready", "loading", "draining", "no_worker"
-  std::string phase;    ///< of the loading worker: "weights", "warm-up" …; "" otherwise
-  double progress = 0;  ///< 0…1 of that phase
-  std::string detail;   ///< why it is not ready, with the numbers
+  std::string status;                    ///< "ready", "loading", "draining", "no_worker"
+  std::string phase;                     ///< of the loading worker: "weights", "warm-up" …; "" otherwise
+  double progress = 0;                   ///< 0…1 of that phase
+  std::string detail;                    ///< why it is not ready, with the numbers
   std::vector<AwaitedWorker> awaited{};  ///< at most kAwaitedShown
   size_t awaited_more = 0;               ///< workers that take no requests beside those
 };

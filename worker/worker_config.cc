@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/config_fields.h"
+#include "common/net/address.h"
 #include "common/status.h"
 #include "kvtransfer/transports/transports.h"
 
@@ -144,6 +145,8 @@ absl::Status CheckTexts(const WorkerConfig& c) {
     return Bad("tokenizer", c.tokenizer, "is not read with --skip-tokenizer-init: leave one of them out");
   return absl::OkStatus();
 }
+
+bool WorkerConfig::kv_by_ucx() const { return !kv_tls && (kv_trusted_network || insecure || net::IsLoopback(host)); }
 
 absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));

@@ -86,6 +86,7 @@ struct WorkerConfig {
   // ---- handoff
   std::string transport = "auto";
   bool require_rdma = false;
+  bool kv_trusted_network = false;
   bool kv_tls = false;
   bool kv_kernel_tls = true;
   bool kv_cuda_ipc = true;
@@ -123,6 +124,8 @@ struct WorkerConfig {
   int32_t first_local_rank() const { return node_rank * local_ranks(); }
   /// Ranks of several processes, which each hand over the KV that they keep.
   bool ranks_are_processes() const { return nnodes > 1 || (ranks() > 1 && distributed_executor_backend == "mp"); }
+  /// Whether KV may go by UCX: not where it must be encrypted, and off loopback on a trusted network only.
+  bool kv_by_ucx() const;
   bool ranks_carry_kv() const { return role != "both" && ranks_are_processes(); }
   /// The bytes of a buffer through which a rank's GPU lends its KV to others of the machine, or takes theirs; 0: it
   /// does neither. Of ranks that are threads each has a part of every slot only.
@@ -288,6 +291,10 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
       "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | any other = that one, then tcp",
       TransportRule());
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
+  field("kv-trusted-network", c.kv_trusted_network, "",
+        "workers alone reach the network of their RDMA, UCX and NCCL, whose ports neither ask for the secret nor "
+        "encrypt: "
+        "off loopback these are not used without it (or --insecure)");
   field("kv-tls", c.kv_tls, "",
         "KV travels in TLS, by tcp and shm only; alike on all workers that hand over to each other");
   field("kv-kernel-tls", c.kv_kernel_tls, "",

@@ -41,16 +41,16 @@ Made Ucx(const Place& place, TransportEvents& events) {
 /// Every transport there is, best first. A new one is a row here.
 struct Kind {
   std::string_view name;
-  bool local;            ///< it reaches processes of its own machine only
-  bool encrypts;         ///< what leaves the machine, under --kv-tls
+  bool local;  ///< it reaches processes of its own machine only
+  bool ucx;
   bool by_auto, by_ucx;  ///< whether --transport auto and ucx mean it too, where it `is_here`
   bool (*is_here)();
   Made (*make)(const Place& place, TransportEvents& events);
 };
 constexpr Kind kKinds[] = {
-    {"ucx-rdma", false, false, true, true, RdmaHere, Ucx},  {"shm", true, true, true, false, AlwaysHere, Shm},
-    {"ucx-shm", true, false, false, true, AlwaysHere, Ucx}, {"ucx-tcp", false, false, false, true, AlwaysHere, Ucx},
-    {"tcp", false, true, true, true, AlwaysHere, Tcp},
+    {"ucx-rdma", false, true, true, true, RdmaHere, Ucx},  {"shm", true, false, true, false, AlwaysHere, Shm},
+    {"ucx-shm", true, true, false, true, AlwaysHere, Ucx}, {"ucx-tcp", false, true, false, true, AlwaysHere, Ucx},
+    {"tcp", false, false, true, true, AlwaysHere, Tcp},
 };
 
 const Kind* Find(std::string_view name) {
@@ -66,7 +66,7 @@ std::vector<std::string> TransportFlags() {
   return out;
 }
 
-absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool encrypted) {
+absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool by_ucx) {
   if (require_rdma) {
     if (RdmaHere()) return std::vector<std::string>{"ucx-rdma"};
     const std::vector<std::string> found = UcxTransports();
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, b
   }
   std::vector<std::string> kinds;
   for (const Kind& kind : kKinds) {
-    if (encrypted && !kind.encrypts) continue;
+    if (kind.ucx && !by_ucx) continue;
     const bool meant = (flag == "auto" && kind.by_auto) || (flag == "ucx" && kind.by_ucx);
     if (flag == kind.name || kind.name == "tcp" || (meant && kind.is_here())) kinds.emplace_back(kind.name);
   }

@@ -21,9 +21,9 @@ namespace baton {
 std::vector<std::string> TransportFlags();
 
 /// The kinds that `flag` (--transport) allows, best first: of "ucx-rdma", "shm", "ucx-shm", "ucx-tcp", "tcp". The last
-/// one is always tcp unless `require_rdma`. `encrypted` (--kv-tls): none whose bytes leave the machine in plain text.
+/// one is always tcp unless `require_rdma`. `by_ucx` false: none of UCX's, which neither ask who comes nor encrypt.
 /// FailedPrecondition under `require_rdma` without RDMA names what UCX found.
-absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool encrypted);
+absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool by_ucx);
 
 /// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive
 /// it. `trust`: what peers by tcp and shm prove and how they speak; UCX has neither. InvalidArgument: no such kind.

@@ -127,6 +127,21 @@ class OffLoopback(unittest.TestCase):
             with Process(*away, *tls, *secret) as w:
                 w.until_logged("TLS with the certificate of \"baton-worker\"")
 
+    def test_what_neither_asks_who_comes_nor_encrypts_needs_a_trusted_network(self):
+        base = ["worker", "--role", "decode", "--model", TINY, "--load-format", "dummy"]
+        with Certs() as certs:
+            proven = [*certs.flags(), "--cluster-secret-file", certs.dir / "cluster-secret"]
+            away = [*base, *proven, "--host", "0.0.0.0", "--advertise-host", "127.0.0.1"]
+            gpus = [*base, *proven, "--device", "cuda:0", "--nnodes", 2, "--tensor-parallel-size", 2, "--master-addr", "192.0.2.1"]
+            for given, port in [([*away, "--transport", "ucx-tcp"], "--transport ucx-tcp: UCX"), ([*away, "--transport", "ucx"], "--transport ucx: UCX"),
+                                ([*away, "--require-rdma"], "--require-rdma: UCX"), (gpus, "--nnodes 2 of GPUs: NCCL")]:
+                said = self.refused(*given)
+                self.assertIn(f"{port} has ports of its own, which neither ask for the cluster secret nor encrypt: --kv-trusted-network", said)
+                self.assertEqual(said.count("\n"), 1, said)
+            for given in (["--transport", "ucx-tcp", "--kv-trusted-network"], ["--transport", "tcp"], []):
+                with Process(*away, *given) as w:
+                    w.until_logged("gRPC at ")
+
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> Kinds(const std::string& transport) {
-  std::vector<std::string> kinds = TransportKinds(transport, false, false).value();
+  std::vector<std::string> kinds = TransportKinds(transport, false, true).value();
   std::erase(kinds, "ucx-rdma");  // where the machine has it
   return kinds;
 }
@@ -26,13 +26,13 @@ TEST(TransportKinds, AreTriedBestFirstAndTcpIsTheLast) {
   EXPECT_THAT(Kinds("ucx-tcp"), ElementsAre("ucx-tcp", "tcp"));
 }
 
-TEST(TransportKinds, OnlyThoseThatEncryptWhatLeavesTheMachineAreUsedUnderKvTls) {
-  EXPECT_THAT(TransportKinds("auto", false, true).value(), ElementsAre("shm", "tcp"));
-  EXPECT_THAT(TransportKinds("ucx", false, true).value(), ElementsAre("tcp"));
+TEST(TransportKinds, NoneOfUcxWhereItMayNotBeUsed) {
+  EXPECT_THAT(TransportKinds("auto", false, false).value(), ElementsAre("shm", "tcp"));
+  EXPECT_THAT(TransportKinds("ucx", false, false).value(), ElementsAre("tcp"));
 }
 
 TEST(TransportKinds, RequireRdmaIsRdmaOrAnErrorThatNamesWhatThereIs) {
-  const auto kinds = TransportKinds("auto", true, false);
+  const auto kinds = TransportKinds("auto", true, true);
   if (!RdmaTransports().empty()) {
     ASSERT_TRUE(kinds.ok());
     EXPECT_THAT(*kinds, ElementsAre("ucx-rdma"));

@@ -143,5 +143,21 @@ TEST_F(RouterTest, ASaltHasALength) {
   EXPECT_EQ(Complete(StrCat(R"("cache_salt":")", std::string(1024, 's'), "\"")).status, 200);
 }
 
+TEST_F(RouterTest, ReadyNamesTwentyOfThemAndCountsTheOthers) {
+  FakeWorker worker;
+  RouterConfig config;
+  for (int port = 1; port <= 25; ++port) config.worker.push_back("127.0.0.1:" + std::to_string(port));
+  Start({&worker}, config, /*wait=*/false);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  Json body;
+  do {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << body;
+    body = Json::parse(Ask(port_, "GET", "/ready").body);
+  } while (body["status"] != "ready");
+  EXPECT_EQ(body["awaited"].size(), 20u);
+  EXPECT_EQ(body["awaited_more"], 5);
+  EXPECT_THAT(body["detail"].get<std::string>(), testing::EndsWith("; and 5 more"));
+}
+
 }  // namespace
 }  // namespace baton::router

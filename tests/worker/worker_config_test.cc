@@ -104,6 +104,19 @@ TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {
   EXPECT_FALSE(c.Validate().ok());
 }
 
+TEST(WorkerConfig, KvGoesByUcxOnLoopbackOrATrustedNetworkAndNeverUnderKvTls) {
+  WorkerConfig c = Good();
+  EXPECT_TRUE(c.kv_by_ucx());
+  c.host = "10.0.0.1";
+  EXPECT_FALSE(c.kv_by_ucx());
+  c.insecure = true;
+  EXPECT_TRUE(c.kv_by_ucx());
+  c.insecure = false, c.kv_trusted_network = true;
+  EXPECT_TRUE(c.kv_by_ucx());
+  c.kv_tls = true;
+  EXPECT_FALSE(c.kv_by_ucx());
+}
+
 TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {
   const auto why = [](auto&& change) {
     WorkerConfig c = Good();

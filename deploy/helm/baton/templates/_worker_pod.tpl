@@ -47,6 +47,9 @@ spec:
         {{- if $v.kvCacheMemory }}
         - --kv-cache-memory={{ int64 $v.kvCacheMemory }}
         {{- end }}
+        {{- if $root.Values.rdma.enabled }}
+        - --kv-trusted-network
+        {{- end }}
         {{- if $root.Values.rdma.required }}
         - --require-rdma
         {{- end }}
