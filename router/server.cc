@@ -68,10 +68,10 @@ RouterConfig WithConnectionsThatFit(RouterConfig config) {
   const rlim_t wanted = ports * static_cast<rlim_t>(config.max_connections) + kOthers, files = AllowOpenFiles(wanted);
   if (files >= wanted) return config;
   const auto fit = static_cast<int32_t>(std::max<rlim_t>(1, (files - std::min(kOthers, files / 4)) / ports));
-  LogWarning(
-      "router: a port has {} connections at most, not {}: the limit of open files is {} (ulimit -n), and {} ports "
-      "share it (--max-connections)",
-      fit, config.max_connections, files, ports);
+  const std::string text = StrCat("router: a port has ", fit, " connections at most, not ", config.max_connections,
+                                  ": the limit of open files is ", files, " (ulimit -n), and ", ports,
+                                  " ports share it (--max-connections)");
+  config.max_connections == RouterConfig().max_connections ? LogInfo("{}", text) : LogWarning("{}", text);
   config.max_connections = fit;
   return config;
 }
