@@ -123,7 +123,7 @@ class GrpcAcceptor {
     std::optional<uint64_t> silent_bytes = {};  ///< that had come by then; none: nobody has looked
     int64_t socket = 0;                         ///< gRPC's number for it; 0: not known yet
     int64_t open_calls = 0;                     ///< as long as its bytes count
-    bool more_calls = false;                    ///< there may be, since then
+    TimePoint calls_until{};                    ///< there may be more
     uint64_t calls_bytes = 0;                   ///< that had come when they were counted
     std::optional<TimePoint> waits_since = {};  ///< that one whose message is not here has been open at every look
     uint64_t waits_bytes = 0;                   ///< that had come by then

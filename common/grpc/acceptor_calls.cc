@@ -1,6 +1,7 @@
 // The calls of those on a GrpcAcceptor's port whom nobody knows yet: gRPC keeps some 16 KiB for each from its headers
 // on, which are 15 bytes, and waits for its message without end.
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace {
 
 /// Of an HTTP/2 frame's head: fewer begin no call.
 constexpr uint64_t kLeastBytes = 9;
+/// In which gRPC has made calls of what has come.
+constexpr Duration kGrpcsTime = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -43,9 +46,9 @@ const char* GrpcAcceptor::CountCalls(Connections::iterator one) {
   Taken& taken = one->second;
   if (taken.ended) return nullptr;
   const uint64_t bytes = BytesOf(one);
-  const bool more = bytes >= taken.calls_bytes + kLeastBytes;
-  // Once more after the last ones: gRPC may not have read them when they were here.
-  if (!std::exchange(taken.more_calls, more) && !more && taken.open_calls == 0) return nullptr;
+  // gRPC may be busy, and read what is here much later.
+  if (bytes >= taken.calls_bytes + kLeastBytes) taken.calls_until = clock_.Now() + kGrpcsTime;
+  if (clock_.Now() > taken.calls_until && taken.open_calls == 0) return nullptr;
   taken.calls_bytes = bytes;
   if (taken.socket == 0) NameSockets();
   const std::optional<int64_t> open = taken.socket == 0 ? std::nullopt : OpenCallsOf(taken.socket);
