@@ -90,7 +90,7 @@ void CheckTransports(DoctorReport& report) {
     if (one.page.ok()) {
       registered.push_back(one.device);
     } else {
-      report.Line(Verdict::kError, StrCat("memory of ", one.device),
+      report.Line(Verdict::kWarning, StrCat("memory of ", one.device),
                   StrCat(one.page.message(), "; locked memory: ", LockedMemoryLimit(),
                          " (ulimit -l, in a container the capability IPC_LOCK)"));
     }

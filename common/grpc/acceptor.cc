@@ -20,6 +20,7 @@
 #include "common/errno_text.h"
 #include "common/grpc/error_lines.h"
 #include "common/log.h"
+#include "common/net/connection_places.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -35,8 +36,6 @@ constexpr size_t kMostKnown = 1024;
 constexpr size_t kMostThrownAway = 1 << 30;
 constexpr int kMostMetadataBytes = 16 << 10;
 constexpr double kTryOfACall = 0.05;
-/// Whoever has brought so much since it was last his turn does not give way yet.
-constexpr uint64_t kBytesOfAPlace = 16 << 10;
 
 /// IPv4 over a socket of both is IPv4, as gRPC names it.
 Endpoint Plain(const Endpoint& peer) {
@@ -246,7 +245,7 @@ std::optional<GrpcAcceptor::Connections::iterator> GrpcAcceptor::Oldest(const bo
 bool GrpcAcceptor::IsSending(Connections::iterator one) {
   const uint64_t bytes = BytesOf(one), before = std::max(one->second.turn_bytes, one->second.silent_bytes.value_or(0));
   one->second.turn_bytes = bytes;
-  return bytes >= before + kBytesOfAPlace;
+  return bytes >= before + ConnectionPlaces::kBytesOfAPlace;
 }
 
 /// What has come and was not read goes, too: gRPC would go on with it. False: it has ended already.

@@ -292,6 +292,20 @@ class HeldStream:
         return events((self.first + self.response.read()).decode())
 
 
+class Beside:
+    """Does something on a thread of its own from enter to exit: `go_on`, which ends when `over` is set."""
+
+    def __enter__(self):
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.go_on)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
 def run(args, timeout=60, env=None, **how):
     """A `baton` command that ends by itself. `how`: more of what subprocess.run takes."""
     return subprocess.run([str(BATON), *map(str, args)], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}, **how)

@@ -8,11 +8,11 @@ import secrets
 import select
 import socket
 import struct
-import threading
 
 import greeting
 import grpc_call
 from grpc_call import field
+from harness import Beside
 
 XXH3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
 XXH3.restype, XXH3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
@@ -107,11 +107,11 @@ def gives(s, data, descriptors):
     s.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
 
 
-class FalseDecodeWorker:
+class FalseDecodeWorker(Beside):
     """Listens where a prefill worker is told to dial, greets whoever comes, and says what `act` says to it."""
 
     def __init__(self, machine, secret, act, kind="shm"):
-        self.secret, self.act, self.came, self.over = secret, act, 0, threading.Event()
+        self.secret, self.act, self.came = secret, act, 0
         if kind == "tcp":
             self.listener = socket.create_server(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -120,9 +120,8 @@ class FalseDecodeWorker:
             self.listener.bind(b"\0baton-kv-" + where.encode())
             self.listener.listen()
         self.landing = f"kv1|{machine}|{kind}:{where}".encode()
-        self.thread = threading.Thread(target=self.listen)
 
-    def listen(self):
+    def go_on(self):
         while not self.over.is_set():
             if select.select([self.listener], [], [], 0.05)[0]:
                 client, _ = self.listener.accept()
@@ -133,13 +132,8 @@ class FalseDecodeWorker:
                         greeting.is_greeted(client, self.secret, greeting.LANDING)
                     self.act(client)
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
     def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
+        super().__exit__()
         self.listener.close()
 
     def meet(self):

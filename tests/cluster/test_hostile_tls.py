@@ -9,12 +9,11 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 
 import greeting
-from harness import Cluster
+from harness import Beside, Cluster
 from test_nodes import TP, Group
 from test_tls import Certs, ask, port_of, router, worker
 
@@ -224,15 +223,14 @@ class Attacked(unittest.TestCase):
             self.assertNotEqual(client.returncode, 0, rest)
 
 
-class Others:
+class Others(Beside):
     """Asks without pause while the attacks run."""
 
     def __init__(self, cluster):
-        self.cluster, self.stop, self.answers, self.failures = cluster, threading.Event(), 0, []
-        self.thread = threading.Thread(target=self.ask)
+        self.cluster, self.answers, self.failures = cluster, 0, []
 
-    def ask(self):
-        while not self.stop.is_set():
+    def go_on(self):
+        while not self.over.is_set():
             try:
                 answer = self.cluster.post("/v1/completions", {"model": "tiny-llama", "prompt": "the quick brown fox " * 8, "max_tokens": 4})
                 self.answers += 1
@@ -240,14 +238,6 @@ class Others:
                     self.failures.append((answer.status, answer.body))
             except OSError as e:
                 self.failures.append(e)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.thread.join()
 
 
 class Front(Cluster):

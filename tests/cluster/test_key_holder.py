@@ -11,11 +11,10 @@ import select
 import signal
 import socket
 import tempfile
-import threading
 import unittest
 
 import grpc_call
-from harness import TINY, Cluster, HeldStream
+from harness import TINY, Beside, Cluster, HeldStream
 from test_tls import Process
 from test_trust import PREFACE, frame, literal, resident
 
@@ -49,27 +48,18 @@ def frames(client):
             data = data[9 + int.from_bytes(data[:3], "big"):]
 
 
-class Others:
+class Others(Beside):
     """A client of another key and another address, who asks without pause."""
 
     def __init__(self, cluster):
-        self.cluster, self.over, self.done, self.wrong = cluster, threading.Event(), 0, []
-        self.thread = threading.Thread(target=self.ask)
+        self.cluster, self.done, self.wrong = cluster, 0, []
 
-    def ask(self):
+    def go_on(self):
         while not self.over.is_set():
             reply = self.cluster.post("/v1/completions", BODY, headers={"Authorization": f"Bearer {OTHER}"})
             self.done += 1
             if reply.status != 200:
                 self.wrong.append((reply.status, reply.body))
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
 
 class KeyHolder(unittest.TestCase):
@@ -144,14 +134,13 @@ class KeyHolder(unittest.TestCase):
         self.flooded(send)
 
 
-class SilentConnections:
+class SilentConnections(Beside):
     """Of 127.0.0.1, 500 new ones a second; each stays until the server ends it."""
 
     def __init__(self, host, port, first):
-        self.address, self.first, self.over, self.opened = (host, int(port)), first, threading.Event(), 0
-        self.thread = threading.Thread(target=self.flood)
+        self.address, self.first, self.opened = (host, int(port)), first, 0
 
-    def flood(self):
+    def go_on(self):
         held = {}
         while not self.over.wait(0.02):
             for _ in range(10):
@@ -167,14 +156,6 @@ class SilentConnections:
                 held.pop(fd).close()
         for s in held.values():
             s.close()
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
 
 class Silence(unittest.TestCase):

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "common/str_cat.h"
 
 namespace baton::cuda {
@@ -16,21 +18,23 @@ namespace fs = std::filesystem;
 
 constexpr int kOldest = 21400;  ///< communicators that are made without blocking
 
-/// In the packages of the Python whose `bin` is in `prefix`, those of the latest version first; Debian has two places.
+/// In the packages of the Python whose `bin` is in `prefix`, of the latest version that has it; Debian has two places.
 std::string NcclUnder(const fs::path& prefix) {
-  std::vector<fs::path> found;
+  std::vector<std::pair<int, fs::path>> found;  // by 9 of 3.9
   for (const char* lib : {"local/lib", "lib"}) {
     std::error_code error;
     for (fs::directory_iterator at(prefix / lib, error), end; !error && at != end; at.increment(error)) {
-      if (!at->path().filename().string().starts_with("python3")) continue;
+      const std::string name = at->path().filename().string();
+      int minor = 0;
+      if (!name.starts_with("python3.") || !absl::SimpleAtoi(name.substr(8), &minor)) continue;
       for (const char* packages : {"site-packages", "dist-packages"}) {
         fs::path library = at->path() / packages / "nvidia/nccl/lib" / kNcclLibrary;
-        if (std::error_code none; fs::exists(library, none)) found.push_back(std::move(library));
+        if (std::error_code none; fs::exists(library, none)) found.emplace_back(minor, std::move(library));
       }
     }
   }
   const auto newest = std::ranges::max_element(found);
-  return newest == found.end() ? "" : newest->string();
+  return newest == found.end() ? "" : newest->second.string();
 }
 
 }  // namespace

@@ -85,6 +85,13 @@ TEST_F(NcclOfAPython, IsThatOfTheFirstOnPathThatHasIt) {
   EXPECT_EQ(NcclOfPython(""), "");
 }
 
+TEST_F(NcclOfAPython, IsThatOfTheLatestVersion) {
+  Put("usr/bin/python3");
+  for (const char* version : {"3.9", "3.13", "3.2"})
+    Put(std::string("usr/lib/python") + version + "/dist-packages" + kWheel);
+  EXPECT_EQ(NcclOfPython(At("usr/bin")), At("usr/lib/python3.13/dist-packages" + kWheel));
+}
+
 TEST_F(NcclOfAPython, MayBeOfTheOneThatAVirtualEnvironmentWasMadeOf) {
   Put("usr/bin/python3.11"), Link("usr/bin/python3.11", "venv/bin/python3");
   Put("usr/local/lib/python3.11/dist-packages" + kWheel);
