@@ -2,7 +2,7 @@
 """Fails on two sources of one target that define the same name at file scope in the same namespace, or in one around it; and on
 a source that defines a name of a header that another one includes.
 
-CMake compiles the sources of a target sixteen at a time (cmake/fast_build.cmake), so a helper in an anonymous namespace, a static,
+CMake compiles the sources of a target in batches (cmake/fast_build.cmake), so a helper in an anonymous namespace, a static,
 an alias or a macro is seen by the sources that come after it in the batch. Which sources share a batch changes with every source
 that is added; so no two of a target may have the same name. That two overloads would be legal is no excuse: a call may mean the
 other file's one and nobody is told. Which targets have batches is read from build.ninja (its Unity/unity_*.cxx). Their sources
