@@ -245,13 +245,13 @@ class File(Discovery):
                     return {w["address"]: (w["name"], w["state"]) for w in json.load(reply)["workers"]}
             router.wait_until(lambda: states() == both, "both serve")
             self.assertEqual(router.log.read_text().count("two workers have this name"), 1, "said once, when the second came")
-            alone, metrics = answer(router, BODIES[0]), router.get("/metrics").body
-            self.assertEqual(len(set(re.findall(r'^vllm:num_requests_running{.*engine="(\d+)".*worker="twin"', metrics, re.M))), 2, "series of its own each")
+            self.assertEqual(len(set(re.findall(r'^vllm:num_requests_running{.*engine="(\d+)".*worker="twin"', router.get("/metrics").body, re.M))), 2, "series of its own each")
             refused, (first, second) = run(["drain", "twin", "--url", router.admin]), both
             self.assertTrue(refused.returncode != 0 and first in refused.stderr and second in refused.stderr, refused.stderr)
-            run(["drain", first, "--url", router.admin])
-            router.wait_until(lambda: [states().get(at) == both[at] for at in both] == [False, True], "the first is drained")
-            self.assertEqual(answer(router, BODIES[0]), alone)
+            with Load(router) as load:
+                run(["drain", first, "--url", router.admin])
+                router.wait_until(lambda: [states().get(at) == both[at] for at in both] == [False, True], "the first is drained")
+                load.more()
 
     def test_a_worker_that_moves_is_asked_at_its_new_address_while_a_stream_ends_at_the_old(self):
         a = self.worker("a")
@@ -366,12 +366,12 @@ class Kubernetes(Discovery):
                 self.assertIn("what was known stays, workers: 2", router.log.read_text())
                 load.more()
                 self.assertEqual(router.workers(), {"a": "ready", "c": "ready"})
-                back = ApiServer(certificate, "two", port=api.port)
-                back.version = 5  # another one, which knows nothing of the old
-                back.oldest = 5
+                token.write_text("three\n")  # nobody heard of the second one's end
+                back = ApiServer(certificate, "three", port=api.port)  # another one, which knows nothing of the old
                 back.put("s9", [endpoint("127.0.0.2", ready=True)], a.port)
                 with back:
                     router.wait_for({"a": "ready"}, 60)
+                    self.assertEqual([("watch" in query, who) for _, query, who in back.asked[:2]], [(False, "Bearer three"), (True, "Bearer three")])
                     load.more()
             stack.pop_all()
             router.__exit__(None, None, None)

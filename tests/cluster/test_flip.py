@@ -10,6 +10,7 @@ import urllib.request
 
 from harness import Cluster, HeldStream, in_parallel, run, texts
 from test_disaggregated import LONG, wait_for_memory
+from test_metrics import samples
 
 BODIES = [{"model": "tiny-llama", "prompt": f"{i} {LONG[:200 + 70 * i]}", "max_tokens": 8 + 6 * i, "seed": i, "temperature": 0.8,
            "logprobs": 2, "ignore_eos": True} for i in range(6)]
@@ -160,6 +161,40 @@ class Flips(unittest.TestCase):
             moved = re.findall(r'^baton_kv_rank_bytes_total\{.*rank="1".*\} (.*)$', c.get("/metrics").body, re.M)
             self.assertTrue(any(float(one) > 0 for one in moved), moved)
             wait_for_memory(c, "two flips")
+
+    def test_any_cut_of_ranks_changes_its_role_under_load(self):
+        """Stages on one side, parts in stages on the other, which trade places. At one --reduction-width all answer bit for bit what one rank answers."""
+        width = ["--threads", 1, "--reduction-width", 2]
+        with Cluster(args=width) as alone:
+            want = answers(alone)
+        cuts = ["--prefill.pipeline-parallel-size", 2, "--decode.pipeline-parallel-size", 2, "--decode.tensor-parallel-size", 2,
+                "--decode.distributed-executor-backend", "mp"]
+        with Cluster(args=["--prefill", 1, "--decode", 2, "--local-prefill-max-tokens", 0, *width, *cuts]) as c:
+            self.assertEqual(answers(c), want)
+            (stages,), parts = of_role(c, "prefill"), of_role(c, "decode")[0]
+            with Load(c, want, threads=2) as load:
+                for worker, role in ((parts, "prefill"), (stages, "decode"), (stages, "prefill"), (parts, "decode")):
+                    done = flip(c, worker, role)
+                    self.assertEqual(done.returncode, 0, done.stderr + c.log.read_text()[-3000:])
+                    print(done.stdout.splitlines()[-1], flush=True)
+                    self.assertRegex(done.stdout, rf"{worker['name']}: serves as {role}; .* \d+ ms in all")
+                    now = next(w for w in workers(c) if w["address"] == worker["address"])
+                    self.assertEqual((now["role"], now["takes_requests"]), (role, True))
+                    if (worker, role) == (stages, "decode"):  # now only the parts in stages hand over, from every rank
+                        sent = self.sent(c, parts)
+                        self.assertEqual(len(sent), 4, sent)
+                        c.wait_until(lambda: all(now > before for now, before in zip(self.sent(c, parts), sent)), f"each rank sends KV: {sent}", 60)
+                    seen = load.count
+                    c.wait_until(lambda: load.count > seen + 6, "requests after the change", 60)
+            self.assertEqual(load.wrong, [])
+            self.assertEqual(answers(c), want)
+            for counter in ("baton_worker_losses_total", "baton_kv_digest_mismatches_total", "baton_handoff_recomputes_total"):
+                self.assertEqual((counter, c.metric(counter)), (counter, 0))
+            wait_for_memory(c, "four flips")
+
+    def sent(self, c, worker):
+        """Bytes of KV that each rank of a worker that prefills has sent."""
+        return [value for have, value in samples(c, "baton_kv_rank_bytes_total") if (have["worker"], have["role"]) == (worker["name"], "prefill")]
 
 
 if __name__ == "__main__":

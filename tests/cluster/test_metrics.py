@@ -13,6 +13,7 @@ from storm import prompt
 from test_disaggregated import PAIR, wait_for_memory
 
 STAGES = ("router", "lost", "reserve", "queue_prefill", "prefill", "network", "transfer", "queue_decode", "first_decode", "decode")
+TO_FIRST = ("router", "lost", "reserve", "queue_prefill", "prefill", "network")  # the others are decode's, or come after it
 TROUBLE = ("baton_kv_transfer_failures_total", "baton_kv_digest_mismatches_total", "baton_handoff_lanes_failed_total",
            "baton_handoff_recomputes_total", "baton_handoff_resent_segments_total", "baton_leaked_kv_blocks",
            "baton_landing_slots_quarantined")
@@ -169,6 +170,44 @@ class Metrics(unittest.TestCase):
             self.assertGreater(json.loads(last)["timings"]["prefill_ms"], 0)
             chat = run(["chat", "--grpc", c.grpc, "--stats", "--message", prompt(9, 90), "--max-tokens", 8, "--temperature", 0])
             self.assertRegex(chat.stdout, r"\[stages: .*\bprefill [0-9.]+ ms.*\bdecode [0-9.]+ ms", "the trailer of gRPC")
+            for n in (1, 3):
+                whole = c.post("/v1/completions", completion(5, n=n)).json()
+                for metrics, usage in ((end["metrics"], end["usage"]) for end in (whole, self.first_token(c, completion(5, n=n))[1])):
+                    self.assertEqual(set(metrics), {"time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second"})
+                    self.assertEqual(usage["completion_tokens"], 8 * n)
+                    self.assertAlmostEqual(metrics["tokens_per_second"] * metrics["generation_time_ms"] / 1000, 8 * n, delta=0.1)
+                    self.assertTrue(0 < metrics["time_to_first_token_ms"] < metrics["generation_time_ms"] and metrics["mean_itl_ms"] > 0, metrics)
+
+    def first_token(self, c, body):
+        """Of a streamed answer: milliseconds from the request to its first token by this process's clock, and what its end says."""
+        connection = c.connection()
+        start = time.monotonic()
+        connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}),
+                           {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        while not reply.readline().startswith(b"data: "):
+            pass
+        took = 1000 * (time.monotonic() - start)
+        end = json.loads(reply.read().decode().split("data: ")[-2])
+        connection.close()
+        return took, end
+
+    def test_stages_add_up_to_the_time_to_the_first_token_by_the_clients_own_clock(self):
+        spans = lambda end: sum(end["timings"][f"{stage}_ms"] for stage in TO_FIRST)
+        with Cluster(args=PAIR) as c:
+            for n in (1, 3):
+                left = []  # what the client waits for beside: its own work, and the way to the router and back
+                for seed in range(12):
+                    took, end = self.first_token(c, completion(100 * n + seed, n=n, words=300))
+                    self.assertAlmostEqual(spans(end), end["metrics"]["time_to_first_token_ms"], places=3)
+                    self.assertLessEqual(spans(end), took)
+                    left.append(took - spans(end))
+                print(f"n = {n}: the client waits {min(left):.2f} ms beside the stages, of {took:.1f}", flush=True)
+                self.assertLess(min(left), 10)
+            # One who waits for others waits in some stage.
+            for took, end in in_parallel([lambda i=i: self.first_token(c, completion(900 + i, n=1 + 2 * (i % 2), words=300, max_tokens=32)) for i in range(16)]):
+                self.assertAlmostEqual(spans(end), end["metrics"]["time_to_first_token_ms"], places=3)
+                self.assertLessEqual(spans(end), took)
 
 
 def leaving_client(cluster, body):

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 
 from harness import BATON, START_SECONDS, STOP_SECONDS, TINY, Cluster, HeldStream, free_port, in_parallel, run, state
+from test_flip import Load, answers
 from test_parallel import children_of
 from test_promise_a import answer, requests
 
@@ -236,10 +237,14 @@ class Nodes(unittest.TestCase):
     def test_a_machine_that_comes_twice_says_what_it_waits_for_and_disturbs_nobody(self):
         with Group(2, TP, 2) as group:
             worker = group.start_all()
-            again = group.start(1, "--port", 0)
-            again.await_text(f"waits for rank 0 at 127.0.0.1:{group.port}")
-            self.assertRegex(again.said(), r"Connection refused \(it has not started, or its group is whole\)")
             with group.router(worker) as c:
+                with Load(c, answers(c)) as load:
+                    again = group.start(1, "--port", 0)
+                    again.await_text(f"waits for rank 0 at 127.0.0.1:{group.port}")
+                    self.assertRegex(again.said(), r"Connection refused \(it has not started, or its group is whole\)")
+                    seen = load.count
+                    c.wait_until(lambda: load.count > seen + 6, "requests beside it")
+                self.assertEqual(load.wrong, [])
                 self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
 
     def test_a_leader_worker_sets_variables_are_taken(self):

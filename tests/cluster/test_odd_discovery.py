@@ -8,7 +8,7 @@ import urllib.request
 
 from api_server import ApiServer, endpoint
 from dns_server import CNAME, SRV, A, DnsServer
-from test_discovery import BODIES, Discovery, answer
+from test_discovery import BODIES, Discovery, Load, answer
 
 SERVICE = "_grpc._tcp.pool.test"
 TARGETS = 300
@@ -89,6 +89,35 @@ class OddEvents(Discovery):
                     router.wait_for({"a": "ready"} if i % 2 else {"b": "ready"})
                     self.assertEqual(sum("watch" not in query for _, query, _ in api.asked), lists + 1, f"{line}: once")
                     answer(router, BODIES[0])
+
+    def test_endpoints_that_flap_disturb_nobody_and_are_dialled_once(self):
+        a, b = self.worker("a", host="127.0.0.2"), self.worker("b", host="127.0.0.3")
+        self.path("token").write_text("one")
+        up, away = [endpoint("127.0.0.3", ready=True)], [endpoint("127.0.0.3", ready=False, serving=False)]
+        with ApiServer(token="one") as api:
+            api.put("s1", [endpoint("127.0.0.2", ready=True)], a.port)
+            api.put("s2", up, b.port)
+            with self.router("--workers-kubernetes", "ns/svc", "--kubernetes-api", api.url, "--kubernetes-token-file", self.path("token")) as router, Load(router) as load:
+                router.wait_for({"a": "ready", "b": "ready"})
+                for _ in range(4):
+                    api.put("s2", away, b.port)
+                    router.wait_for({"a": "ready", "b": "draining"})
+                    load.more(2)
+                    api.put("s2", up, b.port)
+                    router.wait_for({"a": "ready", "b": "ready"})
+                    api.delete("s2")
+                    router.wait_for({"a": "ready", "b": "draining"})
+                    api.put("s3", up, b.port)  # in another slice, and in both for a moment
+                    api.put("s2", up, b.port)
+                    api.delete("s3")
+                    router.wait_for({"a": "ready", "b": "ready"})
+                    load.more(2)
+                for i in range(200):  # faster than anybody can follow; the last word counts
+                    api.put("s2", up if i % 2 else away, b.port)
+                router.wait_for({"a": "ready", "b": "ready"})
+                load.more()
+                self.assertEqual(router.log.read_text().count(f"worker {b.address}: joins"), 1)
+                self.assertEqual(router.metric("baton_worker_losses_total"), 0)
 
 
 if __name__ == "__main__":
