@@ -383,7 +383,7 @@ absl::Status UcxTransport::Welcome(const Head& head, PeerAddress address) {
   BATON_RETURN_IF_ERROR(peer.status());
   (*peer)->accepted = true;
   (*peer)->remote_number = head.number;
-  SendActive(**peer, kHello, {.write = head.number}, worker_->address().Pack(), nullptr);
+  SendActive(**peer, kHello, {.write = head.number}, GreetingFor(**peer), nullptr);
   (*peer)->failed = Greet(**peer, std::move(address));
   if ((*peer)->failed.ok())
     events_.OnConnected((*peer)->number);  // now: the peer's first message may be in this same burst

@@ -85,8 +85,14 @@ absl::StatusOr<PeerNumber> UcxTransport::Connect(std::string_view address) {
   }
   BATON_ASSIGN_OR_RETURN(PeerAddress parsed, PeerAddress::Parse(absl::HexStringToBytes(AbslView(text))));
   BATON_ASSIGN_OR_RETURN(Peer * peer, Add(std::move(parsed)));
-  SendActive(*peer, kHello, {}, worker_->address().Pack(), nullptr);
+  SendActive(*peer, kHello, {}, GreetingFor(*peer), nullptr);
   return peer->number;
+}
+
+std::string UcxTransport::GreetingFor(const Peer& peer) const {
+  PeerAddress own = worker_->address();
+  if (peer.registration != nullptr) own.remote_key = peer.registration->key();
+  return own.Pack();
 }
 
 absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
@@ -98,6 +104,7 @@ absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
     BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer->address.pid));
     if (!worker_->landing().empty()) exits_.Know(peer->number, std::move(exit));
   }
+  BATON_ASSIGN_OR_RETURN(peer->registration, worker_->RegisterForPeer());
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -170,6 +177,7 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
   if (why.ok()) SendActive(*peer, kBye, {}, "", nullptr);  // if it gets through; else the keepalive tells
   if (peer->key != nullptr) ucp_rkey_destroy(peer->key);
   CloseEndpoint(number, peer->endpoint);
+  peer->registration.reset();  // before anybody can hear that he is fenced
   const absl::Status error = why.ok() ? absl::CancelledError("the connection was closed") : why;
   for (Posted& posted : std::exchange(peer->writes, {})) {
     if (!posted.ended) posted.done(error);

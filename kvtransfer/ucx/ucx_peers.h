@@ -54,6 +54,8 @@ class UcxTransport final : public Transport {
   void Close(PeerNumber peer, std::function<void()> fenced) override;
   void Release(PeerNumber peer) override { exits_.Release(peer); }
   bool Progress() override;
+  /// Of landing memory for one peer each.
+  int registrations() const { return worker_->registrations(); }
   int wait_fd() const override { return epoll_; }
 
  private:
@@ -75,9 +77,10 @@ class UcxTransport final : public Transport {
     PeerAddress address;
     ucp_ep_h endpoint = nullptr;
     ucp_rkey_h key = nullptr;
-    uint64_t remote_number = 0;  ///< the peer's number of this connection, when it connected to us
-    bool accepted = false;       ///< it connected to us
-    bool greeted = false;        ///< its landing memory is known
+    std::unique_ptr<Registration> registration;  ///< of our landing memory, whose key this peer alone has
+    uint64_t remote_number = 0;                  ///< the peer's number of this connection, when it connected to us
+    bool accepted = false;                       ///< it connected to us
+    bool greeted = false;                        ///< its landing memory is known
     std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
     std::deque<Posted> writes;  ///< from first_write on, consecutive; the first has not ended
     uint64_t first_write = 1;
@@ -103,6 +106,7 @@ class UcxTransport final : public Transport {
   };
   absl::Status RegisterHandlers();
   absl::StatusOr<Peer*> Add(PeerAddress address);
+  std::string GreetingFor(const Peer& peer) const;
   Peer* Find(PeerNumber peer);
   Peer* FindSender(const Head& head);
   void SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done);

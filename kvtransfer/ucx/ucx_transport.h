@@ -1,13 +1,16 @@
 // Landing over UCX. Two verbs, because one is slow where the other is fast: puts on RDMA and shared memory, active
 // messages on TCP (put over TCP collapses at large sizes). With messages the receiver writes, as on plain TCP; with
-// puts the fence is the forced close of our endpoint with all its lanes (RDMA) or the writer's exit (shared memory).
+// puts the fence is the writer's exit (shared memory), or that his registration of the landing memory has ended and
+// then the forced close of our endpoint with all its lanes (RDMA).
 //
 // Set for every context: MM_ERROR_HANDLING=y, without which shared memory is silently replaced by TCP when error
 // handling is on; KEEPALIVE_INTERVAL=200ms, so that a dead peer is noticed. Active-message handlers are registered
 // before the address is given out: UCX 1.13 dies on a message without one.
 //
-// The address names the worker; landing memory and remote key come in the greeting. Shared memory and networks are
-// different transports (kinds): UCX takes the fence that a mix of them would need from nobody.
+// The address names the worker; landing memory and remote key come in the greeting. On RDMA each peer has a
+// registration and a key of its own, which end with it; over shared memory, which UCX allocates, there is one key for
+// all. Shared memory and networks are different transports (kinds): UCX takes the fence that a mix of them would need
+// from nobody.
 #pragma once
 
 #include <memory>

@@ -20,6 +20,18 @@ absl::Status ToStatus(ucs_status_t status, std::string_view what) {
 
 namespace {
 
+constexpr unsigned kLandingAccess =
+    UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_WRITE;
+
+absl::StatusOr<std::string> KeyOf(ucp_context_h context, ucp_mem_h memory) {
+  void* key = nullptr;
+  size_t bytes = 0;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_rkey_pack(context, memory, &key, &bytes), "remote key"));
+  std::string out(static_cast<const char*>(key), bytes);
+  ucp_rkey_buffer_release(key);
+  return out;
+}
+
 absl::Status Set(ucp_config_t* config, const char* name, const std::string& value) {
   return ToStatus(ucp_config_modify(config, name, value.c_str()), StrCat(name, "=", value));
 }
@@ -81,19 +93,21 @@ absl::Status Worker::Open(const UcxOptions& options) {
 absl::Status Worker::MapLanding(const UcxOptions& options) {
   const size_t bytes = options.landing.slots * options.landing.slot_bytes;
   if (bytes == 0) return absl::OkStatus();
-  if (options.verb == UcxVerb::kMessage) {  // we write it ourselves
+  for_each_peer_ = options.verb == UcxVerb::kPut && options.put_fence == FenceKind::kForcedClose;
+  if (options.verb == UcxVerb::kMessage || for_each_peer_) {  // by messages we write it ourselves
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
       return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory: ", ErrnoText()));
     landing_ = {static_cast<std::byte*>(memory), bytes};
     own_memory_ = true;
-    return absl::OkStatus();
+    address_.memory = reinterpret_cast<uint64_t>(memory);
+    return RegisterForPeer().status();  // what refuses it refuses it now
   }
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS | UCP_MEM_MAP_PARAM_FIELD_PROT;
   params.length = bytes;
   params.flags = UCP_MEM_MAP_ALLOCATE;  // UCX chooses: shared memory must be its own
-  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_WRITE;
+  params.prot = kLandingAccess;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_map(context_, &params, &memory_), StrCat(bytes, " bytes of landing memory")));
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
@@ -101,12 +115,34 @@ absl::Status Worker::MapLanding(const UcxOptions& options) {
   landing_ = {static_cast<std::byte*>(attributes.address), bytes};
   std::memset(landing_.data(), 0, bytes);
   address_.memory = reinterpret_cast<uint64_t>(attributes.address);
-  void* key = nullptr;
-  size_t key_bytes = 0;
-  BATON_RETURN_IF_ERROR(ToStatus(ucp_rkey_pack(context_, memory_, &key, &key_bytes), "remote key"));
-  address_.remote_key.assign(static_cast<const char*>(key), key_bytes);
-  ucp_rkey_buffer_release(key);
+  BATON_ASSIGN_OR_RETURN(address_.remote_key, KeyOf(context_, memory_));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Registration>> Worker::RegisterForPeer() {
+  if (!for_each_peer_ || landing_.empty()) return std::unique_ptr<Registration>();
+  return Registration::Of(context_, landing_, registrations_);
+}
+
+// One for each peer are as many for the device only where UCX keeps no cache of registrations, which would answer with
+// the one that it has: LeaveMmapAlone leaves it none.
+absl::StatusOr<std::unique_ptr<Registration>> Registration::Of(ucp_context_h context, std::span<std::byte> memory,
+                                                               int& count) {
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT;
+  params.address = memory.data();
+  params.length = memory.size();
+  params.prot = kLandingAccess;
+  ucp_mem_h handle = nullptr;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_map(context, &params, &handle), StrCat(memory.size(), " bytes for a peer")));
+  std::unique_ptr<Registration> out(new Registration(context, handle, count));
+  BATON_ASSIGN_OR_RETURN(out->key_, KeyOf(context, handle));
+  return out;
+}
+
+Registration::~Registration() {
+  ucp_mem_unmap(context_, memory_);
+  --count_;
 }
 
 Worker::~Worker() {

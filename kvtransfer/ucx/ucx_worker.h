@@ -17,6 +17,29 @@ namespace baton::ucx {
 /// Unavailable with UCX's text; OK for UCS_OK.
 absl::Status ToStatus(ucs_status_t status, std::string_view what);
 
+/// Memory that one peer may write, with a key of its own, until this ends. Then no write of his by that key arrives any
+/// more: where it is RDMA, by the device's own word.
+class Registration {
+ public:
+  /// Unavailable with UCX's reason. `context` outlives it, and so does `count`, in which it counts.
+  static absl::StatusOr<std::unique_ptr<Registration>> Of(ucp_context_h context, std::span<std::byte> memory,
+                                                          int& count);
+  ~Registration();
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  const std::string& key() const { return key_; }
+
+ private:
+  Registration(ucp_context_h context, ucp_mem_h memory, int& count)
+      : context_(context), memory_(memory), count_(count) {
+    ++count_;
+  }
+  ucp_context_h context_;
+  ucp_mem_h memory_;
+  int& count_;
+  std::string key_;
+};
+
 class Worker {
  public:
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const UcxOptions& options);
@@ -24,6 +47,10 @@ class Worker {
   ucp_worker_h get() const { return worker_; }
   std::span<std::byte> landing() const { return landing_; }
   const PeerAddress& address() const { return address_; }
+  /// Landing memory, for one more peer. Null: there is none, or peers have its key from address(), or none needs one.
+  absl::StatusOr<std::unique_ptr<Registration>> RegisterForPeer();
+  /// That RegisterForPeer has given out and that live.
+  int registrations() const { return registrations_; }
   /// Readable when it may progress, once Arm has answered true.
   int wait_fd() const { return wait_fd_; }
   /// False: there is something to progress already.
@@ -38,7 +65,9 @@ class Worker {
   ucp_mem_h memory_ = nullptr;
   int wait_fd_ = -1;  ///< UCX's own
   std::span<std::byte> landing_;
-  bool own_memory_ = false;  ///< of landing_: mapped by us, unknown to UCX
+  bool own_memory_ = false;  ///< of landing_: mapped by us, unknown to UCX but for `registrations_`
+  bool for_each_peer_ = false;
+  int registrations_ = 0;
   PeerAddress address_;
 };
 
