@@ -13,7 +13,7 @@ import unittest
 import urllib.request
 
 from harness import BATON, TINY, run
-from test_discovery import BODIES, Discovery, Worker, answer
+from test_discovery import Discovery, Load, Worker
 from test_hostile_tls import Forged, Front
 from test_tls import Certs, Process, port_of, router, worker
 
@@ -50,6 +50,40 @@ class Clock(unittest.TestCase):
                     raise ConnectionResetError
             w.until_logged("a connection refused (not-yet-valid)")
             w.until(w.ready.exists, "it serves")
+
+
+class OddClocks(Discovery):
+    """Workers whose clocks, and theirs alone, are ten years ahead and behind, beside two that are right."""
+
+    YEARS = 10
+
+    def build(self, years):
+        return BATON, {"LD_PRELOAD": str(self.path("other_clock.so")), "CLOCK_YEARS": str(years)}
+
+    @staticmethod
+    def year_of(worker):
+        return int(re.search(r"^\[(\d{4})-", worker.log.read_text(), re.M)[1])
+
+    def test_clocks_that_are_years_off_change_no_answer_and_end_no_request(self):
+        source = pathlib.Path(__file__).with_name("other_clock.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.path("other_clock.so"), source, "-ldl"], check=True)
+        self.path("secret").write_text("a secret that every process of this cluster knows\n")
+        self.path("secret").chmod(0o600)
+        secret = ("--cluster-secret-file", str(self.path("secret")))
+        p = self.worker("p", "prefill", args=secret, build=self.build(-self.YEARS))
+        d = self.worker("d", "decode", args=secret, build=self.build(self.YEARS))
+        self.assertIn(self.year_of(d) - self.year_of(p), (2 * self.YEARS, 2 * self.YEARS + 1), "their clocks are that far apart")
+        right = [self.worker(name, role, args=secret) for name, role in (("p2", "prefill"), ("d2", "decode"))]
+        self.write("workers", "".join(f"{w.address}\n" for w in right))
+        with self.router("--workers-file", self.path("workers"), "--local-prefill-max-tokens", 8, *secret) as router, Load(router) as load:
+            self.write("workers", "".join(f"{w.address}\n" for w in (p, d, *right)))
+            router.wait_for({name: "ready" for name in ("p", "d", "p2", "d2")})
+            load.more()
+            self.write("workers", f"{p.address}\n{d.address}\n")
+            router.wait_for({"p": "ready", "d": "ready"})
+            load.more()
+            self.assertEqual(router.metric("baton_kv_digest_mismatches_total"), 0)
+            self.assertGreater(router.metric("baton_kv_transfer_bytes_total"), 0)
 
 
 class EveryAddress(unittest.TestCase):
@@ -110,15 +144,14 @@ class OtherModel(Discovery):
         workers.write_text(good.address + "\n")
         with self.router("--workers-file", workers) as router:
             router.wait_for({"a": "ready"})
-            want = [answer(router, body) for body in BODIES]
             odd = Worker(self.folder, "b", args=("--served-model-name", "tiny-llama"))
             odd.command[odd.command.index(str(TINY))] = str(other)
             self.addCleanup(odd.close)
             odd.__enter__()
-            workers.write_text(f"{good.address}\n{odd.address}\n")
-            router.wait_until(lambda: sorted(router.workers().values()) == ["mismatch", "ready"], "it is named")
-            for _ in range(4):
-                self.assertEqual([answer(router, body) for body in BODIES], want)
+            with Load(router) as load:
+                workers.write_text(f"{good.address}\n{odd.address}\n")
+                router.wait_until(lambda: sorted(router.workers().values()) == ["mismatch", "ready"], "it is named")
+                load.more(24)
             with urllib.request.urlopen(router.admin + "/workers", timeout=10) as reply:
                 said = [w for w in json.load(reply)["workers"] if w["address"] == odd.address][0]
             self.assertIn("model", json.dumps(said))

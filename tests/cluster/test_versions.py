@@ -19,6 +19,7 @@ def build(worker_protocol, kv_protocol):
 
 NEXT = build("1..2", "5..5")         # the release after this one, whose KV travels otherwise
 AFTER_NEXT = build("2..3", "5..6")   # and the one after that, which has forgotten how this one speaks
+BRIDGE = build("1..2", "4..5")       # one that speaks to both
 TROUBLE = ("baton_handoff_opens_refused_total", "baton_kv_transfer_failures_total", "baton_handoff_recomputes_total",
            "baton_kv_digest_mismatches_total")
 
@@ -79,6 +80,7 @@ class Versions(Discovery):
                 new.wait_for({"p2": "ready", "d2": "ready"})
                 load.router.router = new
                 load.more()
+                self.assertGreater(total(new, "baton_prefix_hit_tokens_predicted_total"), 0, "it knows what the workers have cached")
                 last = [self.worker("p3", "prefill", build=AFTER_NEXT), self.worker("d3", "decode", build=AFTER_NEXT)]
                 self.list(*newer, *last)
                 new.wait_for({name: "ready" for name in ("p2", "d2", "p3", "d3")})
@@ -89,6 +91,28 @@ class Versions(Discovery):
                 load.over.set()
                 for thread in load.threads:
                     thread.join(60)
+
+    def test_old_and_new_halves_that_share_a_version_hand_over_both_ways_under_load(self):
+        p, d = self.worker("p", "prefill"), self.worker("d", "decode")
+        self.list(p, d)
+        with self.router() as router, Load(router) as load:
+            newer = {"p2": self.worker("p2", "prefill", build=BRIDGE), "d2": self.worker("d2", "decode", build=BRIDGE)}
+            there = {"p": p, "d": d, **newer}
+            self.list(*there.values())
+            router.wait_for({name: "ready" for name in there})
+            for prefill, decode in (("p2", "d"), ("p", "d2")):  # new with old, old with new
+                out = [name for name in there if name not in (prefill, decode)]
+                for name in out:
+                    self.take_out(router, there[name])
+                sent, taken = bytes_of(router, prefill), bytes_of(router, decode)
+                router.wait_until(lambda: load.more() or (bytes_of(router, prefill) > sent and bytes_of(router, decode) > taken), f"KV from {prefill} to {decode}")
+                hit = [router.post("/v1/completions", {**BODIES[0], "seed": 7}).json()["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)]
+                self.assertGreater(hit[1], 0, "its prefix is found again")
+                for name in out:
+                    self.assertEqual(run(["drain", name, "--undo", "--url", router.admin]).returncode, 0)
+                router.wait_for({name: "ready" for name in there})
+            for name in TROUBLE:
+                self.assertEqual(total(router, name), 0, name)
 
     def test_a_worker_that_shares_no_version_with_the_router_is_named_and_disturbs_nobody(self):
         p, d = self.worker("p", "prefill"), self.worker("d", "decode")
