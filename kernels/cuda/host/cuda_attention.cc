@@ -62,7 +62,8 @@ void CudaOps::WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const f
                                  kv.layer,
                                  kv.first_head,
                                  norm_eps,
-                                 norm_offset};
+                                 norm_offset,
+                                 step.apart};
   switch (kv.k.dim) {
 #define BATON_CASE(dim) \
   case dim: return cuda::LaunchRopeKv<Kv, dim>(stream_, p, kOverlapped);
@@ -82,9 +83,12 @@ void CudaOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor&
   BATON_CHECK(q.rows() == step.rows && k.rows() == step.rows && v.rows() == step.rows, "q of ", q.rows(),
               " rows, batch of ", step.rows);
   if (step.rows == 0) return;
-  if (kv.k.digests != nullptr)
-    cuda::LaunchBeginUnits(stream_, {kv.k.digests, kv.v.digests, kv.k.digest_block_stride, step.slots, step.rows,
-                                     kv.k.heads, kv.k.tokens_per_block, kUnitTokens});
+  if (kv.k.digests != nullptr && !step.apart) {  // else the write begins units, in the same launch
+    cuda::LaunchBeginUnits(stream_,
+                           {kv.k.digests, kv.v.digests, kv.k.digest_block_stride, step.slots, step.rows, kv.k.heads,
+                            kv.k.tokens_per_block, kUnitTokens},
+                           kOverlapped);
+  }
   if (traits_.kv == DType::kBF16)
     WriteKv<bf16>(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, step, kv);
   else

@@ -35,9 +35,11 @@ void StepUpload::Pack(const kernels::RaggedBatch& b, int tokens_per_block, int s
   lengths_.clear();
   std::vector<int32_t> positions, slots;
   step_.last_position = 0;
+  step_.apart = true;
   for (int s = 0; s < b.sequences(); ++s) {
     const int rows = b.row_start[s + 1] - b.row_start[s];
     lengths_.push_back(b.context[s] + rows);
+    step_.apart = step_.apart && rows <= 1;
     for (int r = 0; r < rows; ++r) {
       const int position = b.context[s] + r;
       const int block = b.block_tables[s * b.table_stride + position / tokens_per_block];

@@ -21,6 +21,7 @@ struct StepOnDevice {
   const int32_t* slots;      ///< [rows] block · tokens_per_block + offset
   int64_t table_stride;
   int rows, last_position;
+  bool apart;  ///< no sequence has several rows
 };
 
 /// One kind of layer.

@@ -19,7 +19,7 @@ extern void (*const kGatherRowsLauncher)(gpu::Stream&, const GatherRowsParams&) 
 extern void (*const kRoundInputsLauncher)(gpu::Stream&, const RoundInputsParams&, bool) = &LaunchRoundInputs;
 extern void (*const kSoftCapLauncher)(gpu::Stream&, const SoftCapParams&) = &LaunchSoftCap;
 extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) = &LaunchCopyBlocks;
-extern void (*const kBeginUnitsLauncher)(gpu::Stream&, const BeginUnitsParams&) = &LaunchBeginUnits;
+extern void (*const kBeginUnitsLauncher)(gpu::Stream&, const BeginUnitsParams&, bool) = &LaunchBeginUnits;
 extern void (*const kSampleLauncher)(gpu::Stream&, const SampleParams&, bool) = &LaunchSample;
 extern void (*const kTreeSumLauncher)(gpu::Stream&, const TreeSumParams&, int) = &LaunchTreeSum;
 extern void (*const kPeerSumLauncher)(gpu::Stream&, const PeerPushParams&, const PeerSumParams&, bool) = &LaunchPeerSum;

@@ -1,4 +1,5 @@
-// Zeroes the digests of the units whose first token this step writes: RoPE + KV write then only adds.
+// Zeroes the digests of the units whose first token this step writes: RoPE + KV write then only adds. For steps with
+// several rows of a sequence; in others that kernel begins units itself (RopeKvParams::apart).
 //
 // Floor: reads 4 bytes per row, writes 16 per head of every 16th row; 0 FLOP. Launch-bound.
 #pragma once
@@ -27,9 +28,9 @@ PX_KERNEL_INLINE void PX_BOUNDS(kRowOpThreads) BeginUnitsKernel(const PX_GRID_CO
   }
   px::GridDependencyRelease();
 }
-inline void LaunchBeginUnits(gpu::Stream& stream, const BeginUnitsParams& p) {
+inline void LaunchBeginUnits(gpu::Stream& stream, const BeginUnitsParams& p, bool programmatic = false) {
   if (p.rows == 0) return;
-  gpu::Launch(stream, {.grid = {RowOpBlocks(static_cast<int64_t>(p.rows) * p.heads)}, .block = {kRowOpThreads}},
+  gpu::Launch(stream, {.grid = {RowOpBlocks(static_cast<int64_t>(p.rows) * p.heads)}, .block = {kRowOpThreads}, .programmatic = programmatic},
               &BeginUnitsKernel, p);
 }
 

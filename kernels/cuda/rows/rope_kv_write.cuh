@@ -37,6 +37,7 @@ struct RopeKvParams {
   int rows, q_heads, kv_heads, rotary_dim, tokens_per_block;
   uint32_t layer, first_head;  ///< digest key
   float norm_eps, norm_offset;
+  bool apart = false;  ///< no two rows are of one unit: the first token of a unit begins its digest
 };
 
 constexpr int kRopeThreads = 128;
@@ -139,8 +140,13 @@ PX_DEVICE void StoreKvHead(const RopeKvParams<Kv>& p, const HeadVector<kDim>& x,
   const KvCoordinate where{p.layer, is_v ? 1u : 0u, p.first_head + static_cast<uint32_t>(kv_head),
                            static_cast<uint32_t>(px::Load(p.positions + row))};
   const uint64_t sum = WarpDigest<Kv, kDim>(where, stored);
-  if (px::Lane() == 0)
-    px::AtomicAdd(digests + block * p.digest_block_stride + (offset / kDigestUnitTokens) * p.kv_heads + kv_head, sum);
+  if (px::Lane() != 0) return;
+  uint64_t* const unit =
+      digests + block * p.digest_block_stride + (offset / kDigestUnitTokens) * p.kv_heads + kv_head;
+  if (p.apart && offset % kDigestUnitTokens == 0)
+    px::Store(unit, sum);
+  else
+    px::AtomicAdd(unit, sum);
 }
 
 /// One warp per (row, head).

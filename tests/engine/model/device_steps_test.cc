@@ -110,6 +110,21 @@ TEST_P(DeviceSteps, ADecodeStepIsOneCopyAndOneReplay) {
   }
 }
 
+// Launched one by one: the digests of new blocks begin in the kernel that writes KV, so no layer has a launch for them.
+TEST_P(DeviceSteps, ALayerOfDecodesIsTheLaunchesThatComputeIt) {
+  auto on = Load({});
+  ASSERT_TRUE(on.ok()) << on.status();
+  std::mt19937 random(28);
+  const RandomStep step = Decodes(3, random);
+  const int64_t before = on->ops->device_work().launches;
+  ASSERT_TRUE(Forward(*on, step).ok());
+  constexpr int64_t kOutside = 5;  // embedding, the first norm, two of rows, head
+  // Of llama3's three: q k v, rope and KV, attention and its combination, output, norm, gate and up, down, norm. Of
+  // gemma3's four, whose norms more keep it from being fused: four more, and no combination in a short window.
+  const int64_t of_layers = GetParam() == std::string("llama3") ? 3 * 9 : 3 * 12 + 13;
+  EXPECT_EQ(on->ops->device_work().launches - before, kOutside + of_layers);
+}
+
 /// Greedy and drawn rows with every filter, log-probabilities of some: nothing that a list of tokens says.
 std::vector<kernels::SampleRow> PlainDraws(const RandomStep& step, std::mt19937& random) {
   const auto one_of = [&](std::initializer_list<float> values) { return values.begin()[random() % values.size()]; };

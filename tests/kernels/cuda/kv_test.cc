@@ -46,14 +46,16 @@ struct RopeShape {
   int rows, q_heads, kv_heads, rotary;
   bool norms;
   bool in_place = false;  ///< q is rotated where it is
+  bool apart = false;     ///< no two rows are of one unit, whose digest is something else before
 };
 
 /// Rows at random positions that go to shuffled slots; the last row (of several) has no slot. Every output is poisoned
-/// before a launch, digests are zero.
+/// before a launch, digests are zero, or kBefore where rows are `apart`.
 template <typename Kv, int kDim>
 struct RopeCase {
   static constexpr int kBlock = 32, kBlocks = 4, kUnits = kBlock / 16, kMaxPosition = 200;
   static constexpr uint32_t kLayer = 3, kFirstHead = 5;
+  static constexpr uint64_t kBefore = 0x1111'1111'1111'1111;
   explicit RopeCase(const RopeShape& shape)
       : s(shape),
         data(static_cast<unsigned>(kDim + s.rows)),
@@ -76,6 +78,10 @@ struct RopeCase {
     std::vector<int32_t> order(kBlocks * kBlock);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), data.rng());
+    if (s.apart) {  // of each unit one token, the first of every other one
+      order.resize(kBlocks * kUnits);
+      for (int u = 0; u < kBlocks * kUnits; ++u) order[u] = u * 16 + (u % 2 == 0 ? 0 : data.Int(1, 15));
+    }
     for (int r = 0; r < s.rows; ++r) slots[r] = order[r], positions[r] = data.Int(0, kMaxPosition - 1);
     if (s.rows > 1) slots[s.rows - 1] = -1;
     for (int h = 0; h < s.kv_heads; ++h)
@@ -86,8 +92,8 @@ struct RopeCase {
     stream.FillAsync(q.data(), 0xFF, q.size() * 2);
     stream.FillAsync(k.data(), 0xFF, k.size() * sizeof(Kv));
     stream.FillAsync(v.data(), 0xFF, v.size() * sizeof(Kv));
-    stream.FillAsync(k_digests.data(), 0, k_digests.size() * 8);
-    stream.FillAsync(v_digests.data(), 0, v_digests.size() * 8);
+    for (const Array<uint64_t>* digests : {&k_digests, &v_digests})
+      stream.FillAsync(digests->data(), s.apart ? 0x11 : 0, digests->size() * 8);
     const int64_t row = static_cast<int64_t>(heads) * kDim;
     cuda::RopeKvParams<Kv> p{qkv.data(),
                              qkv.data() + s.q_heads * kDim,
@@ -118,7 +124,8 @@ struct RopeCase {
                              kLayer,
                              kFirstHead,
                              1e-6f,
-                             1.0f};
+                             1.0f,
+                             s.apart};
     cuda::LaunchRopeKv<Kv, kDim>(stream, p);
   }
   int64_t QStride() const { return static_cast<int64_t>(s.in_place ? heads : s.q_heads) * kDim; }
@@ -138,11 +145,13 @@ struct RopeCase {
     const Kv* at = (is_v ? v : k).data() + block * block_stride + (offset * s.kv_heads + h) * kDim;
     EXPECT_TRUE(Near(at, Expected(r, s.q_heads + (is_v ? s.kv_heads : 0) + h))) << "row " << r << " head " << h;
     const KvCoordinate coordinate{kLayer, is_v ? 1u : 0u, kFirstHead + h, static_cast<uint32_t>(positions[r])};
-    digests[(block * kUnits + offset / 16) * s.kv_heads + h] += KvDigestVector(coordinate, at, kDim * sizeof(Kv));
+    uint64_t& unit = digests[(block * kUnits + offset / 16) * s.kv_heads + h];
+    if (s.apart && offset % 16 == 0) unit = 0;
+    unit += KvDigestVector(coordinate, at, kDim * sizeof(Kv));
   }
   void Check(const std::string& policy) const {
     SCOPED_TRACE(policy);
-    std::vector<uint64_t> want_k(k_digests.size(), 0), want_v(v_digests.size(), 0);
+    std::vector<uint64_t> want_k(k_digests.size(), s.apart ? kBefore : 0), want_v = want_k;
     for (int r = 0; r < s.rows; ++r) {
       if (slots[r] < 0) {
         CheckUntouched(r);
@@ -198,6 +207,12 @@ struct RopeCase {
 template <typename Kv, int kDim>
 void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms, bool in_place = false) {
   const RopeCase<Kv, kDim> c({rows, q_heads, kv_heads, rotary, norms, in_place});
+  UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); }, [&](const std::string& policy) { c.Check(policy); });
+}
+
+// Of rows that are of a unit each the first token begins its digest, and others add to it.
+TEST(CudaRopeKvWrite, BeginsTheDigestsOfRowsThatAreApart) {
+  const RopeCase<px::bf16, 64> c({.rows = 8, .q_heads = 4, .kv_heads = 2, .rotary = 64, .norms = false, .apart = true});
   UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); }, [&](const std::string& policy) { c.Check(policy); });
 }
 
