@@ -61,6 +61,7 @@ std::shared_future<void> EndBeside(std::function<void()> end) {
 struct Card {
   gpu::NcclId id;  ///< of rank 0
   char gpu[64] = {}, kind[192] = {};
+  bool short_of_memory = false;  ///< for the least that sums need
 };
 
 class NcclGroup final : public kernels::RankGroup {
@@ -86,7 +87,6 @@ class NcclGroup final : public kernels::RankGroup {
   absl::Status Init(const gpu::NcclId& id) {
     gpu::NcclConfig config;
     stream_.Bind();
-    BATON_RETURN_IF_ERROR(Reserve(kWholeSumFloats));
     return Call([&] { return api_.init_rank(&comm_, size_, id, rank_, &config); });
   }
   absl::Status MeetPeers(const kernels::GroupSeat& seat, int64_t bytes) {
@@ -245,9 +245,12 @@ class NcclGroup final : public kernels::RankGroup {
   std::string about_;
 };
 
-// Two ranks of one group cannot have one GPU; GPUs of two kinds would wait for the slower one at every layer.
+// A rank that has not come would be waited for at NCCL for ever. Two ranks of one group cannot have one GPU; GPUs of
+// two kinds would wait for the slower one at every layer.
 absl::Status CheckCards(const std::vector<Card>& cards) {
   for (size_t i = 0; i < cards.size(); ++i) {
+    if (cards[i].short_of_memory)
+      return absl::ResourceExhaustedError(StrCat("the GPU of rank ", i, " has too little memory for sums over ranks"));
     if (std::string(cards[i].kind) != cards[0].kind) {
       return absl::FailedPreconditionError(
           StrCat("GPUs of two kinds in one group: rank 0 has ", cards[0].kind, ", rank ", i, " has ", cards[i].kind));
@@ -277,11 +280,14 @@ absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::Ncc
   device.id.copy(card.gpu, sizeof(card.gpu) - 1);
   StrCat(device.name, " (", device.architecture, ", ", device.multiprocessors, " multiprocessors)")
       .copy(card.kind, sizeof(card.kind) - 1);
+  auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size, std::move(forget_records));
+  const absl::Status reserved = group->Reserve(kWholeSumFloats);
+  card.short_of_memory = !reserved.ok();
   std::vector<Card> cards(static_cast<size_t>(seat.size));
   BATON_RETURN_IF_ERROR(seat.gather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(cards))));
+  BATON_RETURN_IF_ERROR(reserved);
   BATON_RETURN_IF_ERROR(CheckCards(cards));
   if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", TextOf(api, made)));
-  auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size, std::move(forget_records));
   BATON_RETURN_IF_ERROR(group->Init(cards[0].id));
   if (seat.sums && seat.size > 1) BATON_RETURN_IF_ERROR(group->MeetPeers(seat, one_shot_bytes));
   return std::shared_ptr<kernels::RankGroup>(std::move(group));

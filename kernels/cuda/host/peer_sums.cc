@@ -49,7 +49,7 @@ struct PeerSums::Card {
 PeerSums::PeerSums(gpu::Stream& stream, int rank, int ranks) : stream_(stream), rank_(rank), ranks_(ranks) {}
 
 PeerSums::~PeerSums() {
-  if (!stop_.has_value() || *StopWord(*stop_) == 0) return;
+  if (!stop_.has_value() || stop_->data() == nullptr || *StopWord(*stop_) == 0) return;
   KeepForEver(*std::exchange(landing_, std::nullopt));
   KeepForEver(*std::exchange(epochs_, std::nullopt));
   KeepForEver(*std::exchange(stop_, std::nullopt));
@@ -63,7 +63,8 @@ std::string PeerSums::Allocate(int64_t floats) {
   landing_.emplace((bytes + kDevicePage - 1) / kDevicePage * kDevicePage, gpu::MemoryKind::kPeer);
   epochs_.emplace(static_cast<size_t>(blocks()) * sizeof(uint32_t));
   stop_.emplace(sizeof(uint32_t), gpu::MemoryKind::kShared);
-  if (landing_->data() == nullptr || epochs_->data() == nullptr || stop_->data() == nullptr)
+  if (stop_->data() == nullptr) return "the system refuses pinned memory of the host";
+  if (landing_->data() == nullptr || epochs_->data() == nullptr)
     return StrCat("landings need ", landing_->bytes(), " bytes of device memory, ", gpu::CurrentDevice().free_bytes,
                   " are free");
   *StopWord(*stop_) = 0;

@@ -2,17 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <random>
+#include <tuple>
 #include <vector>
 
 #include "common/status.h"
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/cuda/host/weight_upload.h"
 #include "kernels/runtime/emulated_device.h"
+#include "tests/kernels/contract/drawn_weights.h"
 
 namespace baton::kernels {
 namespace {
 
-/// What a start allocates: the backend itself, weights with biases, experts, packed codes, a buffer.
+/// What a start allocates: the backend itself, weights with biases, experts, a buffer.
 absl::Status Start() {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeCudaOps({}));
   std::vector<float> weight(64 * 64, 0.5f), bias(64, 0.25f);
@@ -40,6 +44,50 @@ TEST(ShortMemory, EveryAllocationThatFailsIsAStatusWithBothNumbersAndLosesNothin
   }
   gpu::FailAllocation(0);
   EXPECT_TRUE(Start().ok());
+}
+
+/// Of layers in codes: those with an order of their inputs, e4m3 ones, and such as round their inputs; with biases.
+absl::Status PackAllCodes(Ops& ops) {
+  std::mt19937 random(5);
+  const std::vector<float> bias(64, 0.25f);
+  for (const QuantizedWeight& weight :
+       {DrawBits(4, 64, 128, 64, random), DrawOrdered(8, 64, 128, 64, random), DrawFloat8(64, 128, 64, random),
+        DrawRounded(64, 128, 128, {InputRounding::Kind::kByToken}, random)}) {
+    BATON_ASSIGN_OR_RETURN(auto packed, ops.PackQuantized(weight, bias.data()));
+    ops.Sync();
+  }
+  return absl::OkStatus();
+}
+
+/// What a worker of a role allocates beside: lists and pinned memory, and where it lends, outbox and inbox.
+absl::Status MoveKv(Ops& ops, bool lends) { return ops.MakeKvMover(4096, lends).status(); }
+
+// Of what the n-th allocation was for nothing is left behind.
+TEST(ShortMemory, EveryAllocationOfCodesAndOfKvThatMovesThatFailsIsAStatusWithBothNumbers) {
+  const auto move = [](bool lends) { return [lends](Ops& ops) { return MoveKv(ops, lends); }; };
+  for (const auto& [name, fewest, start] :
+       {std::tuple<std::string, int64_t, std::function<absl::Status(Ops&)>>{"codes", 13, &PackAllCodes},
+        {"staged KV", 3, move(false)},
+        {"lent KV", 5, move(true)}}) {
+    auto ops = MakeCudaOps({}).value();
+    const size_t free = gpu::CurrentDevice().free_bytes;
+    gpu::FailAllocation(0);
+    ASSERT_TRUE(start(*ops).ok()) << name;
+    const int64_t all = gpu::AllocationCount();
+    EXPECT_GE(all, fewest) << name;
+    for (int64_t n = 1; n <= all; ++n) {
+      gpu::FailAllocation(n);
+      const absl::Status status = start(*ops);
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << name << " " << n << ": " << status;
+      EXPECT_THAT(
+          std::string(status.message()),
+          testing::ContainsRegex("needs? [0-9]+ (bytes of device memory, [0-9]+ of|(× [0-9]+ )?bytes of pinned)"))
+          << name << " " << n;
+      EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << name << " " << n;
+    }
+    gpu::FailAllocation(0);
+    EXPECT_TRUE(start(*ops).ok()) << name;
+  }
 }
 
 // Each half is filled again while the other's copy may not have begun.
