@@ -111,7 +111,12 @@ absl::Status Landing::Open(const std::string& kind) {
 
 /// Once for each memory. Of several GPUs each takes its part of a slot, which the host cuts up.
 void Landing::PinSlots(Way& way) {
-  if (pool_.movers.size() != 1) return;
+  if (pool_.movers.empty()) return;
+  if (pool_.movers.size() > 1) {
+    if (std::exchange(said_why_unpinned_, true)) return;
+    return LogInfo("landing: no slots are pinned: each of {} GPUs takes its part of a slot, which the host cuts up",
+                   pool_.movers.size());
+  }
   const std::span<std::byte> memory = way.transport->landing();
   absl::StatusOr<std::unique_ptr<PinnedMemory>> pinned = PinLanding(pool_, memory);
   if (!pinned.ok()) {

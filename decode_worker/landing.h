@@ -148,6 +148,7 @@ class Landing final : public LandingControl {
   std::map<WriterId, PeerOutbox> outboxes_;  ///< of those who lend one; let go by the transfer thread, or after it
   LandingCounters counters_;
   uint32_t next_memory_;
+  bool said_why_unpinned_ = false;
   mutable std::mutex mutex_;  ///< guards address_ and kind_, and ways_ where it changes or another thread reads
   std::string address_, kind_;
   std::map<uint32_t, std::unique_ptr<Way>> ways_;  ///< by memory; last: their transports call back

@@ -1,5 +1,6 @@
 // The transfer thread's half of the decode side with a device, and a prefill worker that lends its own: what is told,
 // what is read from where, and that nothing is read of one who is lost.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -199,6 +200,28 @@ TEST(LandingPins, SlotsAreTakenByTheDeviceThatHasPinnedThem) {
     w.landing.reset();
     EXPECT_TRUE(w.mover.pinned.empty());
   }
+}
+
+// Of several devices each takes its part of a slot, so none could copy it whole: one line says so.
+TEST(LandingPins, SlotsOfSeveralDevicesAreNotPinnedAndALineSaysWhy) {
+  OutboxWorld w;
+  HostMover second{kOutboxSlotBytes, 2};
+  KvPoolView pool = worker::PoolOf(w.h.memory(), &w.mover);
+  pool.movers.push_back(&second);
+  worker::WorkerConfig config;
+  config.transport = "tcp", config.landing_slots = 4, config.landing_slot_bytes = kOutboxSlotBytes;
+  const auto make = [](const LandingShape& shape,
+                       TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    return TcpTransport::Create({.landing = shape}, events);
+  };
+  const size_t pinned = w.mover.pinned.size();
+  testing::internal::CaptureStdout();
+  const auto landing = Landing::Create(config, pool, "d2", w.clock, w.loop, w.told, make);
+  const std::string log = testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_THAT(log, testing::HasSubstr("no slots are pinned: each of 2 GPUs takes its part of a slot"));
+  EXPECT_EQ(w.mover.pinned.size(), pinned);
+  EXPECT_TRUE(second.pinned.empty());
 }
 
 TEST(LandingPins, DamageInAPinnedSlotIsFound) {
