@@ -56,7 +56,7 @@ micro=$(echo tests/conformance/*_kernels.cc)
 tests=$(sed -E 's/#.*//; /^ *$/d' bench/gpu/tests.txt)
 all=$(tr ' ' '\n' <<<"$(cut -d' ' -f2- <<<"$tests") $cases $micro bench/gpu/golden.cc bench/gpu/test_main.cc common/check.cc" | awk 'NF && !seen[$0]++')
 host=$(printf '%s\n' engine/model/*.cc engine/model/config/*.cc engine/model/config/families/*.cc engine/model/files/*.cc engine/parallel/*.cc \
-  engine/cache/kv_memory.cc kernels/quantized/*.cc common/*.cc bench/gpu/gpu_engine.cc)
+  engine/cache/kv_memory.cc kernels/quantized/*.cc common/*.cc bench/gpu/gpu_engine.cc bench/gpu/engine_*.cc)
 xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$all"
 xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_host "$0" || exit 255' <<<"$host"
 rm -f "$objects/libengine.a"
@@ -65,7 +65,7 @@ rm -f "$programs"/*
 link kernel_bench "$cases"
 link golden "bench/gpu/golden.cc bench/gpu/run_each.cc $micro"
 # shellcheck disable=SC2046 # several libraries
-link gpu_engine "bench/gpu/run_each.cc bench/gpu/measure.cc bench/gpu/roof_cases.cc" -Wl,--start-group "$objects/host_bench_gpu_gpu_engine.o" "$objects/libengine.a" \
+link gpu_engine "bench/gpu/run_each.cc bench/gpu/measure.cc bench/gpu/roof_cases.cc" -Wl,--start-group "$objects"/host_bench_gpu_{gpu_engine,engine_model,engine_handoff}.o "$objects/libengine.a" \
   build/cuda/libbaton_cuda.a $(pkg-config --static --libs absl_flat_hash_map absl_str_format absl_status absl_statusor absl_strings) -lxxhash -Wl,--end-group
 while read -r name sources; do link "$name" "$sources bench/gpu/test_main.cc" -lgtest -lgmock -lxxhash; done <<<"$tests"
 echo "$sources_now" >"$programs/sources"

@@ -1,139 +1,27 @@
 // A whole model of random weights on a GPU: what a step of decodes takes by the number of sequences, given one by one
 // and ahead of each other, and what a prompt takes; beside the time that its bytes and products take at the roofs,
 // which are measured in the same run. Linked with the emulator it runs a tiny model: the times mean nothing.
-//   gpu_engine --model DIR [--json FILE] [--kv auto|fp8] [--no-deterministic] [--seconds N] [--tiny]
+//   gpu_engine --model DIR [--json FILE] [--kv auto|fp8] [--no-deterministic] [--handoff] [--seconds N] [--tiny]
 // DIR has a config.json. The JSON is written again after every row; what no time is left for is named. Unless
-// --no-deterministic, a sequence's tokens must be the same in every batch. Ends as kernel_bench does.
+// --no-deterministic, a sequence's tokens must be the same in every batch. With --handoff two processes on the GPU have
+// the model, and prompts go from one to the other (engine_handoff.h). Ends as kernel_bench does.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <deque>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/gpu/engine_handoff.h"
+#include "bench/gpu/engine_model.h"
 #include "bench/gpu/roofs.h"
 #include "bench/gpu/run_each.h"
 #include "common/status.h"
-#include "engine/cache/kv_memory.h"
-#include "engine/model/model.h"
 #include "engine/model/weight_rules.h"
-#include "kernels/plugin/device_plugin.h"
-
-extern "C" baton::kernels::MakeDeviceOps baton_make_device_ops;
 
 namespace baton::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-struct Options {
-  std::string model, json, kv = "auto";
-  bool deterministic = true, tiny = false;
-  double seconds = 1e9;
-};
-
-/// What is run: steps of `steps` decodes behind `context` tokens, then behind `far` ones; prompts of so many tokens.
-struct Plan {
-  std::vector<int> batches, far_batches, prompts;
-  int context, far, rows, steps, tokens;
-  explicit Plan(bool tiny)
-      : batches(tiny ? std::vector{1, 3} : std::vector{1, 2, 4, 8, 16, 32, 64, 128, 256}),
-        far_batches(tiny ? std::vector{1} : std::vector{1, 8}),
-        prompts(tiny ? std::vector{24} : std::vector{2048, 8192}),
-        context(tiny ? 20 : 1024),
-        far(tiny ? 90 : 16384),
-        rows(tiny ? 64 : 8192),
-        steps(tiny ? 3 : 48),
-        tokens(far + 2 * steps + kWarmUp + 16) {}
-  static constexpr int kWarmUp = 3;
-  int most() const { return batches.back(); }
-  int BlocksEach(int behind) const { return (behind + 2 * steps + kWarmUp) / kUnitTokens + 1; }
-  int Blocks() const {
-    return std::max({most() * BlocksEach(context), far_batches.back() * BlocksEach(far), rows / kUnitTokens + 1});
-  }
-};
-
-struct Engine {
-  std::unique_ptr<kernels::Ops> ops;
-  std::unique_ptr<engine::Model> model;
-  std::unique_ptr<engine::KvMemory> memory;
-};
-
-absl::StatusOr<Engine> Load(const Options& options, const Plan& plan) {
-  kernels::DeviceConfig device{.deterministic = options.deterministic};
-  if (options.kv == "fp8") device.kv_dtype = DType::kF8E4M3;
-  kernels::OpsOrError ops = absl::UnknownError("no device was made");
-  baton_make_device_ops(kernels::kPluginVersion, device, &ops);
-  if (!ops.ok()) return ops.status();
-  Engine out{.ops = *std::move(ops)};
-  engine::ModelSource source{.path = options.model, .dummy_weights = true};
-  source.context_tokens = plan.tokens;
-  source.max_sequences = source.max_logit_rows = plan.most();
-  for (const int batch : plan.batches) source.recorded_rows.push_back(batch);
-  BATON_ASSIGN_OR_RETURN(out.model, engine::LoadModel(source, *out.ops, plan.rows, nullptr));
-  const std::vector<int32_t> blocks(out.model->kv_layout().groups.size(), plan.Blocks());
-  BATON_ASSIGN_OR_RETURN(out.memory, engine::KvMemory::Create(out.model->kv_layout(), blocks, *out.ops));
-  out.ops->Sync();
-  return out;
-}
-
-/// Sequences that lie side by side in the KV memory, `blocks_each` blocks for each.
-class Sequences {
- public:
-  Sequences(Engine& on, int count, int blocks_each, int first = 0) : on_(on), count_(count), stride_(blocks_each) {
-    for (int i = 0; i < count * blocks_each; ++i) table_.push_back(first * blocks_each + i);
-    for (int s = 0; s < count; ++s) {
-      kernels::SampleRow row;
-      row.top_p = 0.95f;
-      row.seed = static_cast<uint64_t>(first + s);
-      draws_.push_back(row);
-    }
-  }
-  /// Gives a step of `rows` rows of each sequence behind its first `context` tokens. With `drawn` each has one row,
-  /// whose token the step before it draws.
-  absl::Status Give(int rows, int context, bool drawn) {
-    tokens_.clear();
-    row_start_.assign(1, 0);
-    contexts_.assign(static_cast<size_t>(count_), context);
-    last_rows_.clear();
-    const int vocab = on_.model->config().vocab_size;
-    for (int s = 0; s < count_; ++s) {
-      const int seed = static_cast<int>(draws_[static_cast<size_t>(s)].seed);
-      for (int r = 0; r < rows; ++r)
-        tokens_.push_back(drawn ? kernels::DrawnToken(s) : (seed * 131 + (context + r) * 37 + 11) % vocab);
-      row_start_.push_back(static_cast<int32_t>(tokens_.size()));
-      last_rows_.push_back(row_start_.back() - 1);
-      draws_[static_cast<size_t>(s)].position = static_cast<uint64_t>(context + rows);
-    }
-    engine::ForwardBatch batch{
-        .tokens = tokens_, .logit_rows = last_rows_, .drawn_rows = drawn ? count_ : 0, .draws = draws_};
-    for (size_t g = 0; g < on_.memory->groups().size(); ++g)
-      batch.groups.push_back(
-          {.row_start = row_start_, .context = contexts_, .block_tables = table_, .table_stride = stride_});
-    const std::atomic<bool> cancel{false};
-    BATON_ASSIGN_OR_RETURN(const kernels::Tensor logits, on_.model->Forward(batch, on_.memory->groups(), cancel));
-    under_way_.push_back(on_.ops->BeginSample(logits, draws_));
-    return absl::OkStatus();
-  }
-  /// Waits for the tokens of the step given first; the first sequence's.
-  int32_t Take() {
-    const std::vector<kernels::SampleResult> drawn = under_way_.front()->Take();
-    under_way_.pop_front();
-    return drawn[0].token;
-  }
-
- private:
-  Engine& on_;
-  const int count_, stride_;
-  std::vector<int32_t> table_, tokens_, row_start_, contexts_, last_rows_;
-  std::vector<kernels::SampleRow> draws_;
-  std::deque<std::unique_ptr<kernels::Draw>> under_way_;
-};
 
 /// Products and bytes of a model's steps.
 class Floors {
@@ -164,7 +52,7 @@ class Floors {
 
 class Run {
  public:
-  Run(const Options& options, const Plan& plan, Engine& on, nlohmann::json& result, const Roofs& roofs)
+  Run(const EngineOptions& options, const EnginePlan& plan, Engine& on, nlohmann::json& result, const Roofs& roofs)
       : options_(options), plan_(plan), on_(on), result_(result), floors_(*on.model, roofs) {}
 
   absl::Status All() {
@@ -197,7 +85,7 @@ class Run {
     Sequences sequences(on_, batch, plan_.BlocksEach(behind));
     int context = behind;
     std::vector<int32_t> tokens;
-    for (int i = 0; i < Plan::kWarmUp; ++i) {
+    for (int i = 0; i < EnginePlan::kWarmUp; ++i) {
       BATON_RETURN_IF_ERROR(sequences.Give(1, context++, i > 0));
       tokens.push_back(sequences.Take());
     }
@@ -273,8 +161,8 @@ class Run {
     if (!options_.json.empty()) std::ofstream(options_.json) << result_.dump(1) << "\n";
   }
 
-  const Options& options_;
-  const Plan& plan_;
+  const EngineOptions& options_;
+  const EnginePlan& plan_;
   Engine& on_;
   nlohmann::json& result_;
   const Floors floors_;
@@ -283,11 +171,11 @@ class Run {
   bool wrong_ = false;
 };
 
-int Main(const Options& options) {
+int Main(const EngineOptions& options) {
   if (SaysThereIsNoDevice("gpu_engine")) return kNoDevice;
-  const Plan plan(options.tiny);
+  const EnginePlan plan(options.tiny);
   const auto begin = Clock::now();
-  absl::StatusOr<Engine> on = Load(options, plan);
+  absl::StatusOr<Engine> on = LoadEngine(options, plan);
   if (!on.ok()) return std::fprintf(stderr, "gpu_engine: %s\n", on.status().ToString().c_str()), kSomethingWrong;
   const double load_s = SecondsSince(begin);
   const Roofs roofs = MeasureRoofs(options.tiny);
@@ -296,6 +184,7 @@ int Main(const Options& options) {
                            {"deterministic", options.deterministic},
                            {"device", on->ops->traits().isa},
                            {"load_s", load_s},
+                           {"dense", on->ops->about()},
                            {"weight_bytes", on->model->weight_bytes()},
                            {"roofs",
                             {{"copy_bytes_per_s", roofs.copy_bytes_per_s},
@@ -306,6 +195,7 @@ int Main(const Options& options) {
               options.model.c_str(), on->ops->traits().isa.c_str(), options.kv.c_str(),
               options.deterministic ? "deterministic" : "fast", load_s, roofs.copy_bytes_per_s / 1e12,
               roofs.read_bytes_per_s / 1e12, roofs.flops_per_s / 1e12);
+  if (!on->ops->about().empty()) std::printf("%s\n", on->ops->about().c_str());
   Run run(options, plan, *on, result, roofs);
   if (const absl::Status done = run.All(); !done.ok())
     return std::fprintf(stderr, "gpu_engine: %s\n", done.ToString().c_str()), kSomethingWrong;
@@ -316,13 +206,15 @@ int Main(const Options& options) {
 }  // namespace baton::bench
 
 int main(int argc, char** argv) {
-  baton::bench::Options options;
-  bool good = true;
+  baton::bench::EngineOptions options;
+  bool good = true, handoff = false;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const auto value = [&] { return i + 1 < argc ? std::string(argv[++i]) : (good = false, std::string()); };
     if (name == "--no-deterministic")
       options.deterministic = false;
+    else if (name == "--handoff")
+      handoff = true;
     else if (name == "--tiny")
       options.tiny = true;
     else if (name == "--model")
@@ -339,8 +231,8 @@ int main(int argc, char** argv) {
   if (!good || options.model.empty() || (options.kv != "auto" && options.kv != "fp8")) {
     std::fprintf(stderr,
                  "usage: gpu_engine --model DIR [--json FILE] [--kv auto|fp8] [--no-deterministic] "
-                 "[--seconds N] [--tiny]\n");
+                 "[--handoff] [--seconds N] [--tiny]\n");
     return baton::bench::kBadUsage;
   }
-  return baton::bench::Main(options);
+  return handoff ? baton::bench::RunHandoff(options) : baton::bench::Main(options);
 }

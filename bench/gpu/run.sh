@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU: writes the golden file that binds the emulator, measures the card's roofs and times
-# every kernel against its floor there, runs whole steps of a model, the kernels' tests and the contract of kernels/ops.h
+# every kernel against its floor there, runs whole steps of a model, hands prompts from one process to another, runs the kernels' tests and the contract of kernels/ops.h
 # on the device, times cuBLAS (through torch) and FlashInfer when importable, and runs compute-sanitizer on small cases.
 # One table, one JSON: OUT/results.json, written again after every stage. Without a GPU it says so and succeeds.
 #   bench/gpu/run.sh [--stage STAGES] [--no-build] [--out DIR] [--seconds N] [--emulated BUILD]
-# STAGES: all, or of build, conformance, engine, kernels, tests, libraries, sanitizer, report those wanted, with commas.
+#   bench/gpu/run.sh --order    prints the calls of eight minutes that a carried build is measured in, the most telling first
+# STAGES: all, or of build, conformance, engine, kernels, handoff, tests, libraries, sanitizer, report those wanted, with commas.
 # `build` needs no GPU: it can run elsewhere and build/cuda/run.tar.xz be carried over; what was built from these sources
 # is taken as it is. --no-build takes what is there, of whatever sources, and compiles nothing. Every stage takes < 8 minutes, --seconds N all of them together: what no time is left for is named. A
 # program that crashes or hangs is a line in the table and ends nothing else.
@@ -13,6 +14,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 stage=all out=bench/results/gpu emulated='' seconds='' no_build=''
+# What decides first: whether the emulator was right and what a step takes; then what a kernel takes beside its floor, and
+# the handoff; at last what fails, and what takes long.
+order() {
+  local stages
+  for stages in conformance,engine kernels,handoff tests,libraries,sanitizer,report; do
+    echo "bench/gpu/run.sh --no-build --stage $stages --seconds 470 --out results"
+  done
+}
 while [ $# -gt 0 ]; do
   case $1 in
     --stage) stage=$2; shift 2 ;;
@@ -20,10 +29,11 @@ while [ $# -gt 0 ]; do
     --seconds) seconds=$2; shift 2 ;;
     --no-build) no_build=1; shift ;;
     --emulated) emulated=$2; shift 2 ;;
-    *) sed -n '2,15p' "$0"; exit 2 ;;
+    --order) order; exit ;;
+    *) sed -n '2,16p' "$0"; exit 2 ;;
   esac
 done
-stages=(build conformance engine kernels tests libraries sanitizer report)
+stages=(build conformance engine kernels handoff tests libraries sanitizer report)
 if [ "$stage" = all ]; then wanted=("${stages[@]}"); else IFS=, read -ra wanted <<<"$stage"; fi
 for name in "${wanted[@]}"; do
   if [[ " ${stages[*]} " != *" $name "* ]]; then echo "bench/gpu: no stage $name: ${stages[*]} all" >&2; exit 2; fi
@@ -108,6 +118,8 @@ stage_engine() {
   done < <(engine_runs)
   return $bad
 }
+# Two processes on the GPU: a prompt of one goes on in the other.
+stage_handoff() { limited 240 gpu_engine:handoff "$(program gpu_engine)" "${engine[@]}" --handoff --json "$out/engine_handoff.json" </dev/null; }
 stage_tests() {
   local bad=0 name
   for name in $(test_names); do

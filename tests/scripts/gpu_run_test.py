@@ -102,6 +102,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.verdicts(results, "engine"),
                          {"gpu_engine:deterministic": "passed", "gpu_engine:fast": "passed", "gpu_engine:fp8_kv": "FAILED"})
         self.assertEqual([row["us"] for row in results["engine"]["fast"]["rows"]], [4.0])
+        self.assertEqual(self.verdicts(results, "handoff"), {"gpu_engine:handoff": "passed"})
         self.assertEqual(results["golden"], "golden\n")
         stages = {name: s["verdict"] for name, s in results["stages"].items()}
         self.assertEqual((stages["build"], stages["conformance"], stages["kernels"], stages["tests"]),
@@ -136,6 +137,17 @@ class Run(unittest.TestCase):
     def test_several_stages_are_told_with_commas(self):
         done, results = self.run_stages("--stage", "kernels,conformance")
         self.assertEqual(set(results["stages"]), {"kernels", "conformance"}, done.stdout + done.stderr)
+
+    def test_the_order_has_every_stage_once_in_calls_of_eight_minutes(self):
+        said = subprocess.run([ROOT / "bench/gpu/run.sh", "--order"], capture_output=True, text=True, check=True).stdout
+        calls = [dict(zip(words[0::2], words[1::2])) for words in (line.split()[2:] for line in said.splitlines())]
+        self.assertLessEqual(len(calls), 3)
+        for call in calls:
+            self.assertLessEqual(int(call["--seconds"]), 480)
+        stages = [stage for call in calls for stage in call["--stage"].split(",")]
+        self.assertEqual(sorted(stages), sorted(set(stages)))
+        done, results = self.run_stages()
+        self.assertEqual(set(stages), set(results["stages"]) - {"build"} | {"report"})
 
     def test_a_stage_that_does_not_exist_is_bad_usage(self):
         for stages in ("nothing", "kernels,nothing"):
