@@ -17,6 +17,10 @@ namespace baton::kernels {
 /// outputs of a weight in codes. One sequence's KV head, one row's vocabulary and 128 outputs always fit.
 inline constexpr int64_t kDeviceWorkBytes = int64_t{256} << 20;
 
+/// OpsTraits::library_bytes of a GPU whose library may multiply: as much as cuBLASLt's fastest algorithms of sm_90 ask
+/// for.
+inline constexpr int64_t kLibraryBytes = int64_t{32} << 20;
+
 /// Elements and bytes of what the kernels of steps read and write.
 namespace device_sizes {
 inline constexpr int64_t kInt = 4, kAlignment = 16;

@@ -72,7 +72,8 @@ struct OpsTraits {
   int column_multiple = 1;     ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
   int fused_rows = 0;          ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
   bool packed_rows = false;    ///< EmbeddingOfPacked works: a tied head is the embedding table as well
-  int64_t work_bytes = 0;  ///< of a device: what work that can be cut into launches takes at a time (device_rooms.h)
+  int64_t work_bytes = 0;     ///< of a device: what work that can be cut into launches takes at a time (device_rooms.h)
+  int64_t library_bytes = 0;  ///< of a device: what products by a library take beside; 0: none multiplies
 };
 
 /// Of a device with memory of its own.
@@ -90,7 +91,8 @@ struct DeviceRooms {
   int64_t scales = 0;    ///< of KV in e4m3
   int64_t sums = 0;      ///< over ranks
   int64_t handoff = 0;   ///< lists of the KV that moves
-  int64_t Total() const { return inputs + partials + rotary + sampling + codes + scales + sums + handoff; }
+  int64_t library = 0;   ///< products by a library (OpsTraits::library_bytes)
+  int64_t Total() const { return inputs + partials + rotary + sampling + codes + scales + sums + handoff + library; }
   bool operator==(const DeviceRooms&) const = default;
 };
 
@@ -295,6 +297,8 @@ class Ops {
   /// decodes once, with the sampler behind them, and replays them: then `issue` is not called.
   virtual absl::Status RunStep(const StepInputs& step, const StepCalls& issue) { return issue(step).status(); }
   virtual DeviceWork device_work() const { return {}; }
+  /// What it chose when it was prepared, for a line in the log; empty: nothing.
+  virtual std::string about() const { return {}; }
   /// Runs `work` once all calls before this one are done: at once where they are when they return. On a device it is
   /// another thread's, in the order of the calls; it must not call this Ops, nor block. Dropped when the device fails.
   virtual void WhenDone(std::function<void()> work) { work(); }

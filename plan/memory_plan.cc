@@ -25,6 +25,7 @@ absl::StatusOr<kernels::OpsTraits> TraitsOf(const WorkerConfig& config) {
     traits.kv = config.KvCacheDType().value_or(DType::kBF16);
     traits.device_panels = true;
     traits.work_bytes = kernels::kDeviceWorkBytes;
+    if (!config.deterministic) traits.library_bytes = kernels::kLibraryBytes;
     return traits;
   }
   kernels::CpuOpsConfig ops_config = worker::OpsConfigOf(config);

@@ -38,7 +38,8 @@ constexpr RoomKind kRoomKinds[] = {
     {"sampling", "sampling", &kernels::DeviceRooms::sampling},
     {"codes", "layers in codes: their inputs and outputs in another form", &kernels::DeviceRooms::codes},
     {"scales", "scales of KV", &kernels::DeviceRooms::scales},
-    {"sums", "sums over ranks", &kernels::DeviceRooms::sums}};
+    {"sums", "sums over ranks", &kernels::DeviceRooms::sums},
+    {"library", "products by cuBLASLt, where it is installed", &kernels::DeviceRooms::library}};
 
 /// Of a worker of such a GPU that hands over; the plan's has both roles.
 int64_t HandoffBytes(WorkerConfig config) {

@@ -85,7 +85,7 @@ std::string MemoryText(const ModelMemory& m) {
 // What a device's steps take beside.
 std::string RoomsText(const kernels::DeviceRooms& r) {
   return StrCat(", inputs ", r.inputs, ", partials ", r.partials, ", rotary ", r.rotary, ", sampling ", r.sampling,
-                ", codes ", r.codes, ", scales ", r.scales, ", sums ", r.sums);
+                ", codes ", r.codes, ", scales ", r.scales, ", sums ", r.sums, ", library ", r.library);
 }
 
 struct Available {
@@ -122,7 +122,10 @@ Planned PlanLoad(const ModelSource& source, const ModelConfig& config, const KvL
   const kernels::StepLimits limits =
       StepLimitsOf(config, source.place, layout, {max_tokens, source.max_sequences, positions, logit_rows});
   out.memory.rooms = RankRooms(source, limits, config.hidden_size, planned.codes, traits.work_bytes);
-  if (limits.sequences > 0) out.pinned_bytes = kernels::PinnedBytes(limits);
+  if (limits.sequences > 0) {
+    out.memory.rooms.library = traits.library_bytes;
+    out.pinned_bytes = kernels::PinnedBytes(limits);
+  }
   return out;
 }
 

@@ -14,7 +14,7 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 11;
+constexpr int kPluginVersion = 12;
 
 struct DeviceConfig {
   int number = 0;                 ///< of the device among those that the process sees

@@ -288,6 +288,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   PrintDeterminism(config);
   BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, loaded.links.links(), loaded)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
+  if (const std::string about = loaded.ops->about(); !about.empty()) LogInfo("worker: dense layers: {}", about);
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
   CompilerLoad grammars;

@@ -90,6 +90,7 @@ void WithOutput(const Tensor& out, Fn&& fn) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight, const float* bias) {
+  if (bias == nullptr) dense_shapes_.emplace(Int(weight.rows()), Int(weight.cols()));
   return PackedWeight::Make(stream_, weights_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
@@ -103,7 +104,7 @@ absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor
 // ---- linear layers
 
 template <typename Out>
-void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
+void CudaOps::OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
   if (!wgmma_)
     cuda::LaunchGemm(stream_, p, overlapped);
   else if (cuda::NarrowSuits(p.m, p.n, device_.multiprocessors))
@@ -111,6 +112,38 @@ void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
   else
     cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, overlapped);
 }
+
+template <typename Out>
+void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
+  constexpr bool kWide = std::is_same_v<Out, float>;
+  const cuda::DenseProduct product{p.x, p.w, p.out, p.x_stride, p.w_stride, p.out_stride, p.m, p.n, p.k, kWide, p.adds};
+  const bool taken = library_ != nullptr && p.bias == nullptr && library_->Run(product);
+  if (!taken) OwnDenseLinear(p, overlapped);
+}
+
+absl::Status CudaOps::MeasureLibrary(const StepLimits& limits) {
+  if (library_ == nullptr) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(library_->Reserve());
+  std::set<int> rows(limits.recorded_rows.begin(), limits.recorded_rows.end());
+  rows.insert({16, 64, 256, 512, 2048, Int(limits.rows)});
+  rows.erase(rows.upper_bound(Int(limits.rows)), rows.end());
+  const auto own = [this](const cuda::DenseProduct& p) {
+    const auto launch = [&]<typename Out>(Out* out) {
+      OwnDenseLinear(cuda::GemmParams<Out>{static_cast<const bf16*>(p.x), static_cast<const bf16*>(p.w), nullptr, out,
+                                           p.x_stride, p.w_stride, p.out_stride, p.m, p.n, p.k, p.adds},
+                     kOverlapped);
+    };
+    if (p.wide)
+      launch(static_cast<float*>(p.out));
+    else
+      launch(static_cast<bf16*>(p.out));
+  };
+  const std::vector<cuda::WeightShape> shapes(dense_shapes_.begin(), dense_shapes_.end());
+  library_->Measure(shapes, std::vector<int>(rows.begin(), rows.end()), own, timer_);
+  return absl::OkStatus();
+}
+
+std::string CudaOps::about() const { return library_ != nullptr ? library_->about() : no_library_; }
 
 // `adds`: out += x · wᵀ + bias, in f32.
 void CudaOps::DenseLinear(const Tensor& x, const PackedWeight& w, const Tensor& out, bool adds) {

@@ -1,5 +1,6 @@
 #include "common/kv_layout.h"
 #include "common/status.h"
+#include "kernels/cuda/host/cublas_lt_library.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
 #include "kernels/cuda/host/device_buffer.h"
 #include "kernels/cuda/host/device_memory.h"
@@ -50,6 +51,32 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   wgmma_ = has_wgmma && (!deterministic_ || keeps_bits());
   wgmma_e4m3_ = has_wgmma && tiles_agree();
   wgmma_attention_ = wgmma_ && attends_alike();
+  if (!deterministic_) FindLibrary(config);
+}
+
+// Its version is in the numerics id: another one adds in another order.
+void CudaOps::FindLibrary([[maybe_unused]] const CudaOpsConfig& config) {
+#if defined(__CUDACC__)
+  static const absl::StatusOr<gpu::CublasLtApi> api = cuda::FindCublasLt();
+  timer_ = cuda::HostTimer(stream_);
+#else
+  const absl::StatusOr<gpu::CublasLtApi> api = config.cublas_lt != nullptr
+                                                   ? absl::StatusOr<gpu::CublasLtApi>(*config.cublas_lt)
+                                                   : absl::NotFoundError("no cuBLASLt: the emulator was given none");
+  timer_ = [wins = config.library_wins](const cuda::DenseProduct& like, bool library,
+                                        const std::function<void(int)>& run) {
+    if (library || (like.m <= 16 && !like.wide)) run(0);  // an emulated GEMM takes its time
+    return library && (!wins || wins(like.m, like.n, like.k)) ? 0.5 : library ? 2.0 : 1.0;
+  };
+#endif
+  auto library = api.ok() ? cuda::LtLinear::Make(*api, stream_) : api.status();
+  if (!library.ok()) {
+    no_library_ = std::string(library.status().message());
+    return;
+  }
+  library_ = *std::move(library);
+  traits_.library_bytes = kLibraryBytes;
+  traits_.kernel_version += StrCat("-cublaslt", library_->version());
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {

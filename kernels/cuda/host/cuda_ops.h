@@ -1,11 +1,13 @@
 // CudaOps: the operations on one NVIDIA GPU (sm_80 and later), or on the emulator when built without CUDA.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "kernels/device_rooms.h"
 #include "kernels/ops.h"
+#include "kernels/runtime/cublas_lt.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::kernels {
@@ -24,6 +26,10 @@ struct CudaOpsConfig {
   simt::Policy policy;         ///< of the emulator
   bool wgmma_differs = false;  ///< the emulated GPU is one whose wgmma adds in another order than mma.sync
   int multiprocessors = 0;     ///< of the emulated GPU, where more than 0: what tiles are chosen by
+  const gpu::CublasLtApi* cublas_lt = nullptr;  ///< the library that is installed; null: none
+  /// Whether it is found to be faster for so many rows of a weight [n, k]; for all, when not set: time means nothing
+  /// here.
+  std::function<bool(int rows, int n, int k)> library_wins;
 #endif
 };
 

@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/device_failure.h"
 #include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/cuda/host/lt_linear.h"
 #include "kernels/cuda/host/rope_cache.h"
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/scratch.h"
@@ -66,6 +67,7 @@ class CudaOps final : public Ops {
   absl::Status Prepare(const StepLimits& limits) override;
   absl::Status RunStep(const StepInputs& step, const StepCalls& issue) override;
   DeviceWork device_work() const override;
+  std::string about() const override;
   void WhenDone(std::function<void()> work) override { stream_.Call(std::move(work)); }
   void EndStep() override {
     if (hands_over_) Sync();
@@ -142,7 +144,11 @@ class CudaOps final : public Ops {
   const int32_t* TokensOnDevice(std::span<const int32_t> tokens);
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
   template <typename Out>
+  void OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
+  template <typename Out>
   void DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
+  void FindLibrary(const CudaOpsConfig& config);
+  absl::Status MeasureLibrary(const StepLimits& limits);
   void DenseLinear(const Tensor& x, const cuda::PackedWeight& w, const Tensor& out, bool adds);
   template <typename Out>
   void LinearOfRounded(const Tensor& x, const cuda::PackedWeight& w, Out* out, int64_t out_stride);
@@ -166,6 +172,10 @@ class CudaOps final : public Ops {
   OpsTraits traits_;
   gpu::Stream stream_;
   cuda::WeightUpload weights_;
+  std::unique_ptr<cuda::LtLinear> library_;   ///< null: it is not there, or the deterministic form needs none
+  cuda::LtLinear::Timer timer_;               ///< of it
+  std::string no_library_;                    ///< why it is not there
+  std::set<cuda::WeightShape> dense_shapes_;  ///< of weights in bf16 without a bias
   cuda::StepUploads steps_;
   cuda::StepArena step_arena_;                                   ///< all inputs of the step that runs
   std::optional<StepLimits> limits_;                             ///< once prepared

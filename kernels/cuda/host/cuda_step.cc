@@ -80,6 +80,7 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
   BATON_RETURN_IF_ERROR(reserve(ordered_, codes_.Ordered(limits.rows), "inputs in the order of a weight's"));
   BATON_RETURN_IF_ERROR(reserve(expanded_, codes_.Expanded(limits.rows), "outputs of a weight in codes, in bf16"));
   BATON_RETURN_IF_ERROR(reserve(rounded_, codes_.Rounded(limits.rows), "inputs of a linear layer in e4m3"));
+  BATON_RETURN_IF_ERROR(MeasureLibrary(limits));
   limits_ = limits;
   return absl::OkStatus();
 }
@@ -102,7 +103,8 @@ DeviceRooms CudaOps::rooms() const {
                     .sampling = sample_.bytes() + (drawn_ ? static_cast<int64_t>(drawn_->bytes()) : 0),
                     .codes = ordered_.bytes() + expanded_.bytes() + rounded_.bytes(),
                     .scales = static_cast<int64_t>(ones_.bytes()),
-                    .handoff = handoff_bytes_};
+                    .handoff = handoff_bytes_,
+                    .library = library_ != nullptr ? library_->bytes() : 0};
   for (const auto& [scale, memory] : scales_) rooms.scales += static_cast<int64_t>(memory.bytes());
   for (const std::weak_ptr<RankGroup>& joined : groups_) {
     if (const std::shared_ptr<RankGroup> group = joined.lock()) rooms.sums += group->bytes();

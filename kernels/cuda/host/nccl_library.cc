@@ -2,40 +2,15 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <utility>
-#include <vector>
+#include <type_traits>
 
-#include "absl/strings/numbers.h"
 #include "common/str_cat.h"
+#include "kernels/cuda/host/python_library.h"
 
 namespace baton::cuda {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr int kOldest = 21400;  ///< communicators that are made without blocking
-
-/// In the packages of the Python whose `bin` is in `prefix`, of the latest version that has it; Debian has two places.
-std::string NcclUnder(const fs::path& prefix) {
-  std::vector<std::pair<int, fs::path>> found;  // by 9 of 3.9
-  for (const char* lib : {"local/lib", "lib"}) {
-    std::error_code error;
-    for (fs::directory_iterator at(prefix / lib, error), end; !error && at != end; at.increment(error)) {
-      const std::string name = at->path().filename().string();
-      int minor = 0;
-      if (!name.starts_with("python3.") || !absl::SimpleAtoi(name.substr(8), &minor)) continue;
-      for (const char* packages : {"site-packages", "dist-packages"}) {
-        fs::path library = at->path() / packages / "nvidia/nccl/lib" / kNcclLibrary;
-        if (std::error_code none; fs::exists(library, none)) found.emplace_back(minor, std::move(library));
-      }
-    }
-  }
-  const auto newest = std::ranges::max_element(found);
-  return newest == found.end() ? "" : newest->second.string();
-}
+constexpr int kOldestNccl = 21400;  ///< communicators that are made without blocking
 
 }  // namespace
 
@@ -68,32 +43,19 @@ absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path) {
   take(api.recv, "ncclRecv");
   if (!missing.empty()) return absl::FailedPreconditionError(StrCat(path, " has no ", missing));
   int version = 0;
-  if (api.get_version(&version) != gpu::kNcclSuccess || version < kOldest)
-    return absl::FailedPreconditionError(StrCat(path, " is NCCL ", version, ", ", kOldest, " or later is needed"));
+  if (api.get_version(&version) != gpu::kNcclSuccess || version < kOldestNccl)
+    return absl::FailedPreconditionError(StrCat(path, " is NCCL ", version, ", ", kOldestNccl, " or later is needed"));
   return api;
 }
 
 std::string NcclOfPython(std::string_view path) {
-  while (!path.empty()) {
-    const size_t end = std::min(path.find(':'), path.size());
-    const fs::path folder(path.substr(0, end));
-    path.remove_prefix(std::min(end + 1, path.size()));
-    for (const char* name : {"python3", "python"}) {
-      std::error_code error;
-      const fs::path program = fs::canonical(folder / name, error);
-      if (error || !folder.is_absolute()) continue;
-      for (const fs::path& bin : {folder, program.parent_path()})
-        if (std::string library = NcclUnder(bin.parent_path()); !library.empty()) return library;
-    }
-  }
-  return {};
+  return LibraryOfPython(path, StrCat("nvidia/nccl/lib/", kNcclLibrary));
 }
 
 absl::StatusOr<gpu::NcclApi> FindNccl() {
   absl::StatusOr<gpu::NcclApi> api = LoadNccl();
   if (!absl::IsNotFound(api.status())) return api;
-  const char* const path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  const std::string library = path == nullptr ? "" : NcclOfPython(path);
+  const std::string library = NcclOfPython(FoldersOfPrograms());
   return library.empty() ? api : LoadNccl(library);
 }
 

@@ -15,9 +15,7 @@ constexpr const char* kNcclLibrary = "libnccl.so.2";
 /// loaded, with the linker's words; FailedPrecondition: a function is missing, or it is older than 2.14.
 absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path = kNcclLibrary);
 
-/// Where the wheels nvidia-nccl-cu12 and -cu13 have put it: nvidia/nccl/lib of the packages of the first Python that
-/// has them, in the order of the folders of `path`, as PATH lists them. A virtual environment's own come before those
-/// of the Python that it was made of. Empty: none has it. No program is run.
+/// Where the wheels nvidia-nccl-cu12 and -cu13 have put it (python_library.h); empty: no Python has them.
 std::string NcclOfPython(std::string_view path);
 
 /// The dynamic linker's; else that of the Python on PATH.

@@ -2,6 +2,9 @@
 #include "common/str_cat.h"
 #include "kernels/cuda/host/cuda_ops.h"
 #include "kernels/plugin/device_plugin.h"
+#if !defined(__CUDACC__)
+#include "kernels/runtime/emulated_cublas_lt.h"
+#endif
 
 namespace baton::kernels {
 namespace {
@@ -17,6 +20,9 @@ OpsOrError Make(int version, const DeviceConfig& config) {
   ops.kv_dtype = config.kv_dtype.value_or(DType::kBF16);
   ops.deterministic = config.deterministic;
   ops.one_shot_bytes = config.one_shot_bytes;
+#if !defined(__CUDACC__)
+  ops.cublas_lt = gpu::EmulatedCublasLtByEnvironment();
+#endif
   return MakeCudaOps(ops);
 }
 
