@@ -96,10 +96,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OfModel(const std::string&
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
-                                                       bool parse_special) const {
+                                                       bool parse_special, size_t piece_bytes) const {
   if (!exists()) return absl::FailedPreconditionError("there is no tokenizer (--skip-tokenizer-init)");
   bt_error error{};
-  const bt_ids ids = bt_tokenizer_encode(handle_, BtStr(text), add_special_tokens, parse_special, &error);
+  const bt_ids ids = bt_tokenizer_encode(handle_, BtStr(text), add_special_tokens, parse_special, piece_bytes, &error);
   BATON_RETURN_IF_ERROR(TakeError(error, ""));
   std::vector<int32_t> out(ids.ptr, ids.ptr + ids.len);
   bt_ids_free(ids);

@@ -38,6 +38,8 @@ enum class TextStart : uint8_t {
 /// Immutable after creation; every const method may be called from any thread.
 class Tokenizer {
  public:
+  static constexpr size_t kPieceBytes = 16 << 10;
+
   /// Reads tokenizer.json and, where present, tokenizer_config.json, special_tokens_map.json, generation_config.json
   /// and config.json. NotFound: no tokenizer.json. InvalidArgument: a file that is malformed. Both name the path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromHfDirectory(const std::string& directory);
@@ -60,8 +62,11 @@ class Tokenizer {
   /// put twice, also when the text begins with it. `parse_special`: special tokens written in the text become their
   /// ids; false makes them ordinary text. Malformed UTF-8: every maximal malformed part is read as U+FFFD. About 0.2 to
   /// 3 µs per byte (runs of digits are the slow end): run long texts on the text pool, not on an io thread.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
-                                              bool parse_special = true) const;
+  /// Texts of more than `piece_bytes` are read in pieces, where they may be cut without another id
+  /// (text/rust/src/cuts.rs). What is read at once takes some 130 bytes of memory a byte; of what cannot be cut all
+  /// threads together read 8 MiB at once, and wait for each other.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens, bool parse_special = true,
+                                              size_t piece_bytes = kPieceBytes) const;
 
   /// The text of `ids`, always valid UTF-8. Ids outside the vocabulary add nothing.
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const;

@@ -81,8 +81,9 @@ bt_tokenizer* bt_tokenizer_from_gguf(const bt_gguf* gguf, bt_error* error);
 void bt_tokenizer_free(bt_tokenizer* tokenizer);
 bt_table bt_tokenizer_table(const bt_tokenizer* tokenizer);
 int64_t bt_tokenizer_token_to_id(const bt_tokenizer* tokenizer, bt_str token);  // -1 = none
+// A text of more than piece_bytes is read in pieces of so many bytes and a few more, where its ids are the same.
 bt_ids bt_tokenizer_encode(const bt_tokenizer* tokenizer, bt_str text, int32_t add_special, int32_t parse_special,
-                           bt_error* error);
+                           size_t piece_bytes, bt_error* error);
 // For TextAssembly::kWhole only: the crate's own decoder.
 bt_buf bt_tokenizer_decode(const bt_tokenizer* tokenizer, const int32_t* ids, size_t count, bt_error* error);
 

@@ -7,6 +7,7 @@ mod budget;
 mod chains;
 mod charsmap;
 mod classes;
+mod cuts;
 mod decoder;
 mod drafts;
 mod endless;
@@ -26,6 +27,7 @@ mod pretokenizer;
 mod python;
 mod regexes;
 mod repeated;
+mod room;
 mod rules;
 mod schema;
 mod sizes;
@@ -84,10 +86,11 @@ pub unsafe extern "C" fn bt_tokenizer_encode(
     text: Str,
     add_special: i32,
     parse_special: i32,
+    piece_bytes: usize,
     error: *mut ErrorOut,
 ) -> Owned<i32> {
     guard(error, Owned::EMPTY, || {
-        Ok(Owned::new((*handle).encode(text.bytes(), add_special != 0, parse_special != 0)?))
+        Ok(Owned::new((*handle).encode(text.bytes(), add_special != 0, parse_special != 0, piece_bytes)?))
     })
 }
 

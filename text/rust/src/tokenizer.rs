@@ -1,15 +1,20 @@
 //! A tokenizer handle: the crate's tokenizer plus tables by token id that C++ reads directly.
 
 use crate::charsmap;
+use crate::cuts::{self, Cuts};
 use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, TextStart};
 use crate::ffi::{invalid, Failure, Outcome, Str, INTERNAL, INVALID_ARGUMENT};
 use crate::growth::{self, Growth};
+use crate::room::Room;
 use std::sync::OnceLock;
 use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
-use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer};
+use tokenizers::{AddedToken, Encoding, PostProcessorWrapper, Token, Tokenizer};
 
 /// A greater id is a lie: the tables are as long as the greatest id.
 const MAX_IDS: usize = 1 << 24;
+/// Of pieces that are read at once, by all threads: the crate keeps some 130 bytes for each. A longer one waits until
+/// nothing else is read.
+const MOST_BYTES_AT_ONCE: usize = 8 << 20;
 
 #[repr(C)]
 pub struct Affixes {
@@ -108,6 +113,28 @@ pub struct Handle {
     assembly: Assembly,
     start: TextStart,
     growth: Growth,
+    cuts: Option<Cuts>,
+    around: Option<Around>,
+    room: Room,
+}
+
+/// What the post-processor puts around every text.
+struct Around {
+    before: Vec<i32>,
+    behind: Vec<i32>,
+}
+
+impl Around {
+    /// None: it does something else, too.
+    fn of(tokenizer: &Tokenizer) -> Option<Around> {
+        const TEXT: u32 = u32::MAX;
+        let text = Encoding::from_tokens(vec![Token::new(TEXT, String::new(), (0, 0))], 0);
+        let ids = tokenizer.post_process(text, None, true).ok()?.get_ids().to_vec();
+        let at = ids.iter().position(|&id| id == TEXT)?;
+        let signed = |ids: &[u32]| ids.iter().map(|&id| id as i32).collect();
+        let (before, behind) = (&ids[..at], &ids[at + 1..]);
+        (!behind.contains(&TEXT)).then(|| Around { before: signed(before), behind: signed(behind) })
+    }
 }
 
 impl Handle {
@@ -139,6 +166,7 @@ impl Handle {
         for (id, token) in &added {
             begins_piece[*id as usize] = begins_a_piece(token, &overlaps) as u8;
         }
+        let (cuts, around) = (cuts::of(&tokenizer, &parts), Around::of(&tokenizer));
         Ok(Handle {
             tokenizer,
             plain: OnceLock::new(),
@@ -149,6 +177,9 @@ impl Handle {
             assembly: kind.assembly,
             start: kind.start,
             growth,
+            cuts,
+            around,
+            room: Room::new(MOST_BYTES_AT_ONCE),
         })
     }
 
@@ -185,7 +216,8 @@ impl Handle {
         self.tokenizer.token_to_id(token)
     }
 
-    pub fn encode(&self, text: &[u8], add_special: bool, parse_special: bool) -> Outcome<Vec<i32>> {
+    /// A text of more than `piece_bytes` is read in pieces of so many bytes and a few more, where it may be cut.
+    pub fn encode(&self, text: &[u8], add_special: bool, parse_special: bool, piece_bytes: usize) -> Outcome<Vec<i32>> {
         let text = String::from_utf8_lossy(text);
         self.growth.check(text.as_bytes())?;
         let tokenizer = if parse_special {
@@ -197,10 +229,31 @@ impl Handle {
                 plain
             })
         };
-        match tokenizer.encode_fast(text, add_special) {
-            Ok(encoding) => Ok(encoding.get_ids().iter().map(|&id| id as i32).collect()),
-            Err(e) => Err(Failure { code: INVALID_ARGUMENT, message: format!("cannot tokenize: {e}") }),
+        let mut ids = Vec::new();
+        let (Some(cuts), Some(around), true) = (self.cuts, &self.around, text.len() > piece_bytes) else {
+            self.read(tokenizer, &text, add_special, piece_bytes, &mut ids)?;
+            return Ok(ids);
+        };
+        if add_special {
+            ids.extend_from_slice(&around.before);
         }
+        for piece in cuts::pieces(cuts, &text, piece_bytes) {
+            self.read(tokenizer, piece, false, piece_bytes, &mut ids)?;
+        }
+        if add_special {
+            ids.extend_from_slice(&around.behind);
+        }
+        Ok(ids)
+    }
+
+    /// Puts the ids of `text`, which is read at once, behind `ids`.
+    fn read(&self, by: &Tokenizer, text: &str, add_special: bool, usual: usize, ids: &mut Vec<i32>) -> Outcome<()> {
+        let _room = (text.len() / 2 > usual).then(|| self.room.take(text.len()));
+        match by.encode_fast(text, add_special) {
+            Ok(encoding) => ids.extend(encoding.get_ids().iter().map(|&id| id as i32)),
+            Err(e) => return Err(Failure { code: INVALID_ARGUMENT, message: format!("cannot tokenize: {e}") }),
+        }
+        Ok(())
     }
 
     pub fn decode(&self, ids: &[i32]) -> Outcome<String> {
