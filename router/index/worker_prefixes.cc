@@ -34,12 +34,13 @@ size_t WorkerPrefixes::Find(uint64_t key) const {
   return at;
 }
 
-WorkerSet WorkerPrefixes::Holders(uint64_t raw) const {
+// The word of the unit's holders, which is in use now.
+HolderSets::Word WorkerPrefixes::Look(uint64_t raw) const {
   const uint64_t key = Stored(raw);
   Slot& slot = table_.slots[Find(key)];
-  if (slot.key != key) return {};
+  if (slot.key != key) return 0;
   std::atomic_ref(slot.used).store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  return sets_.Of(slot.holders);
+  return slot.holders;
 }
 
 // Its key is not there.
@@ -149,20 +150,27 @@ void WorkerPrefixes::ClearAll() {
 }
 
 // The workers that hold the unit at `low`, and those of them that still hold the unit at `high`, are known: find where
-// the rest of them stop, by halving.
-void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const WorkerSet& at_low,
-                            const WorkerSet& at_high, Depths& depths) const {
-  WorkerSet leave = at_low;
-  leave -= at_high;
+// the rest of them stop, by halving. Slots lie anywhere in memory: those of both next halves come while one is read.
+void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const Probe& at_low,
+                            const Probe& at_high, Depths& depths) const {
+  // Equal words are equal holders here: what counts at a unit lies between what counts at both ends.
+  if (at_low.word == at_high.word) return;
+  WorkerSet leave = at_low.holders;
+  leave -= at_high.holders;
   if (leave.Empty()) return;
   if (high - low == 1) {
     leave.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(low + 1); });
     return;
   }
   const size_t middle = low + (high - low) / 2;
-  WorkerSet at_middle = Holders(keys[middle]);
-  at_middle &= at_low;
-  at_middle |= at_high;
+  Fetch(keys[low + (middle - low) / 2]);
+  Fetch(keys[middle + (high - middle) / 2]);
+  Probe at_middle{Look(keys[middle]), {}};
+  if (at_middle.word == at_low.word) return Narrow(keys, middle, high, at_low, at_high, depths);
+  if (at_middle.word == at_high.word) return Narrow(keys, low, middle, at_low, at_high, depths);
+  at_middle.holders = sets_.Of(at_middle.word);
+  at_middle.holders &= at_low.holders;
+  at_middle.holders |= at_high.holders;
   Narrow(keys, low, middle, at_low, at_middle, depths);
   Narrow(keys, middle, high, at_middle, at_high, depths);
 }
@@ -171,13 +179,22 @@ WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, co
   Depths depths{};
   if (keys.empty() || eligible.Empty()) return depths;
   std::shared_lock lock(mutex_);
-  WorkerSet first = Holders(keys[0]);
-  first &= eligible;
-  if (first.Empty()) return depths;
   const size_t last = keys.size() - 1;
-  WorkerSet whole = last == 0 ? first : Holders(keys[last]);
-  whole &= first;
-  whole.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(keys.size()); });
+  Fetch(keys[last]);
+  Fetch(keys[last / 2]);
+  Probe first{Look(keys[0]), {}};
+  first.holders = sets_.Of(first.word);
+  first.holders &= eligible;
+  if (first.holders.Empty()) return depths;
+  Probe whole = first;
+  if (last > 0) {
+    whole.word = Look(keys[last]);
+    if (whole.word != first.word) {
+      whole.holders = sets_.Of(whole.word);
+      whole.holders &= first.holders;
+    }
+  }
+  whole.holders.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(keys.size()); });
   if (last > 0) Narrow(keys, 0, last, first, whole, depths);
   return depths;
 }

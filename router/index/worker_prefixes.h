@@ -68,15 +68,22 @@ class WorkerPrefixes {
   };
   static constexpr int64_t kSlotBytes = sizeof(Slot);
 
+  /// A unit that was looked at: the word of its holders, and those of them that count.
+  struct Probe {
+    HolderSets::Word word = 0;
+    WorkerSet holders;
+  };
+
   size_t Find(uint64_t key) const;  // slot of the key, or of the hole where it belongs
-  WorkerSet Holders(uint64_t key) const;
+  HolderSets::Word Look(uint64_t key) const;
+  void Fetch(uint64_t key) const { __builtin_prefetch(&table_.slots[table_.Home(key)]); }
   void Place(const Slot& slot);
   void TakeOut(int slot, size_t at);
   void Erase(size_t hole);
   void EvictNear(uint64_t key);
   void Grow(size_t capacity);
-  void Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const WorkerSet& at_low,
-              const WorkerSet& at_high, Depths& depths) const;
+  void Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const Probe& at_low, const Probe& at_high,
+              Depths& depths) const;
 
   const size_t max_capacity_;
   mutable std::shared_mutex mutex_;

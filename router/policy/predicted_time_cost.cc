@@ -4,11 +4,6 @@
 
 namespace baton::router {
 
-double MsPerPrefillToken(const Candidate& c) {
-  constexpr double kUnknownRate = 1000;  // tokens/s, until the handshake or a report says better
-  return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownRate);
-}
-
 namespace {
 
 // The mean of those that are known; 0: none is.
@@ -35,68 +30,34 @@ void GuessUnknownRates(absl::Span<Candidate> candidates) {
 
 namespace {
 
-constexpr double kPressureFrom = 0.9;  // of the KV blocks in use
-constexpr double kUnknownStepMs = 10;  // until a worker has reported a step
-// Each token of the answer waits for the sequences beside it. How many there will be is not known: a short answer's.
-constexpr double kAnswerTokens = 64;
-
-// At least one token is computed, for its logits.
-double TokensToCompute(const Candidate& c, uint32_t prompt_tokens) {
-  return prompt_tokens > c.cached_tokens ? prompt_tokens - c.cached_tokens : 1;
-}
-
-double StepMs(const Candidate& c) { return c.decode_step_ms > 0 ? c.decode_step_ms : kUnknownStepMs; }
-
-double DecodeSlowdownMs(const Candidate& c) {
-  const double slots = std::max(1, c.max_num_seqs);
-  const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
-  return StepMs(c) * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);
-}
-
 // Each answer that runs where a prompt is computed waits for it. A long prompt comes in chunks with a token of each
 // answer between them, so that it costs an answer no more than this many steps here; with all of its time in the price,
 // long prompts would wait in longer queues rather than run beside answers.
 constexpr double kStallSteps = 4;
 
 double StallMs(const Candidate& c, uint32_t prompt_tokens) {
-  return c.running * std::min(TokensToCompute(c, prompt_tokens) * MsPerPrefillToken(c), kStallSteps * StepMs(c));
-}
-
-double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
-  const double over = std::max(0.0, c.kv_used_fraction - kPressureFrom) / (1 - kPressureFrom);
-  return over * (prompt_tokens * MsPerPrefillToken(c) + c.decode_step_ms);
+  return c.running *
+         std::min(terms::TokensToCompute(c, prompt_tokens) * MsPerPrefillToken(c), kStallSteps * terms::StepMs(c));
 }
 
 }  // namespace
-
-double TransferMs(const Candidate& decodes, uint32_t prompt_tokens, double tokens_per_s) {
-  return 1000 * TokensToCompute(decodes, prompt_tokens) / tokens_per_s;
-}
-
-double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda) {
-  return (prefills.queued_tokens + (1 + lambda) * TokensToCompute(prefills, prompt_tokens)) *
-             MsPerPrefillToken(prefills) +
-         PressureMs(prefills, prompt_tokens);
-}
-
-double DecodeSideMs(const Candidate& decodes, uint32_t prompt_tokens, double handoff_ms) {
-  return handoff_ms + DecodeSlowdownMs(decodes) + PressureMs(decodes, prompt_tokens);
-}
 
 Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& option, uint32_t prompt_tokens,
                    double lambda) {
   const Candidate& decodes = candidates[option.worker];
   const Candidate& prefills = candidates[option.prefill.value_or(option.worker)];
+  const PrefillTerms prefill = TermsOfPrefill(prefills, prompt_tokens, lambda);
+  const DecodeTerms decode = TermsOfDecode(decodes, prompt_tokens);
   Cost cost;
-  cost.queue_ms = prefills.queued_tokens * MsPerPrefillToken(prefills);
-  cost.prefill_ms = (1 + lambda) * TokensToCompute(prefills, prompt_tokens) * MsPerPrefillToken(prefills);
-  cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
+  cost.queue_ms = prefill.queue_ms;
+  cost.prefill_ms = prefill.prefill_ms;
+  cost.decode_slowdown_ms = decode.slowdown_ms;
   cost.stall_ms = option.prefill ? 0 : StallMs(decodes, prompt_tokens);  // no answers run on a prefill worker
-  cost.pressure_ms = PressureMs(decodes, prompt_tokens);
+  cost.pressure_ms = decode.pressure_ms;
   if (option.prefill) {
-    cost.transfer_ms = TransferMs(decodes, prompt_tokens, option.transfer_tokens_per_s);
+    cost.transfer_ms = TransferMs(decode, option.transfer_tokens_per_s);
     cost.handoff_ms = option.handoff_ms;
-    cost.pressure_ms += PressureMs(prefills, prompt_tokens);
+    cost.pressure_ms += prefill.pressure_ms;
   }
   cost.total_ms = cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms +
                   cost.stall_ms + cost.pressure_ms;

@@ -10,6 +10,7 @@
 namespace baton::router {
 namespace {
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;  // of a cost: sums of the same terms in another order
 
 /// A candidate, and what of a pair's cost it decides.
@@ -23,13 +24,12 @@ struct Side {
 bool KeepCheapest(std::vector<Side>& sides, size_t turn) {
   const size_t n = sides.size();
   const bool too_many = n > kCloseLook;
-  for (size_t i = 0; i < n; ++i) sides[i].order = too_many ? (i + n - turn % n) % n : i;
+  const size_t first = too_many ? turn % n : 0;
+  for (size_t i = 0; i < n; ++i) sides[i].order = i >= first ? i - first : i + n - first;
   const auto before = [](const Side& a, const Side& b) { return a.ms != b.ms ? a.ms < b.ms : a.order < b.order; };
-  if (too_many) {
-    std::nth_element(sides.begin(), sides.begin() + kCloseLook, sides.end(), before);
-    sides.resize(kCloseLook);
-  }
-  std::sort(sides.begin(), sides.end(), before);
+  std::partial_sort(sides.begin(), sides.begin() + static_cast<ptrdiff_t>(std::min(n, kCloseLook)), sides.end(),
+                    before);
+  sides.resize(std::min(n, kCloseLook));
   return too_many;
 }
 
@@ -37,11 +37,23 @@ bool KeepCheapest(std::vector<Side>& sides, size_t turn) {
 class Search {
  public:
   Search(const RouteQuestion& question, double lambda, size_t turn)
-      : question_(question), all_(question.candidates), lambda_(lambda), turn_(turn), met_with_(all_.size(), 0) {}
+      : question_(question),
+        all_(question.candidates),
+        lambda_(lambda),
+        turn_(turn),
+        decode_terms_(all_.size()),
+        met_with_(all_.size(), 0) {
+    prefills_.reserve(all_.size()), decodes_.reserve(all_.size());
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].role == WorkerRole::kPrefill) prefills_.push_back(i);
+      if (all_[i].role == WorkerRole::kDecode) decodes_.push_back(i);
+    }
+  }
 
   // `only`: options of these numerics alone.
   std::optional<RouteOption> Run(std::optional<std::string_view> only) {
-    for (size_t i = 0; i < all_.size(); ++i) {
+    const bool some_do_both = prefills_.size() + decodes_.size() < all_.size();
+    for (size_t i = 0; i < all_.size() && some_do_both; ++i) {
       if (all_[i].role == WorkerRole::kBoth && (!only || all_[i].numerics == *only)) Consider({i});
     }
     for (const Candidate* kind : KindsOfDecodes(only)) Group(*kind, only);
@@ -54,15 +66,20 @@ class Search {
   };
 
   // Decode workers of a kind pair with the same prefill workers.
-  static bool OneKind(const Candidate& a, const Candidate& b) {
-    return a.numerics == b.numerics && a.kv_protocol == b.kv_protocol;
+  static bool OneKind(const Candidate& a, const Candidate& b) { return a.kv_protocol == b.kv_protocol && Alike(a, b); }
+
+  // Workers of one build often share the text.
+  static bool Alike(const Candidate& a, const Candidate& b) {
+    if (a.numerics.size() != b.numerics.size()) return false;
+    return a.numerics.data() == b.numerics.data() || a.numerics == b.numerics;
   }
 
   // One of each kind.
   std::vector<const Candidate*> KindsOfDecodes(std::optional<std::string_view> only) const {
     std::vector<const Candidate*> found;
-    for (const Candidate& c : all_) {
-      if (c.role != WorkerRole::kDecode || (only && c.numerics != *only)) continue;
+    for (const size_t d : decodes_) {
+      const Candidate& c = all_[d];
+      if (only && c.numerics != *only) continue;
       if (std::ranges::none_of(found, [&c](const Candidate* known) { return OneKind(*known, c); })) found.push_back(&c);
     }
     return found;
@@ -72,11 +89,16 @@ class Search {
   void Group(const Candidate& kind, std::optional<std::string_view> only) {
     Pool pool;
     bool alike = question_.numerics.require;
-    for (const Candidate& c : all_) alike |= MakePair(c, kind) && c.numerics == kind.numerics;
-    for (size_t i = 0; i < all_.size(); ++i) {
-      const Candidate& c = all_[i];
-      if (c.role == WorkerRole::kDecode && OneKind(c, kind)) pool.decodes.push_back(i);
-      if (MakePair(c, kind) && (!alike || c.numerics == kind.numerics)) pool.prefills.push_back(i);
+    for (size_t i = 0; i < prefills_.size() && !alike; ++i) {
+      const Candidate& c = all_[prefills_[i]];
+      alike = MakePair(c, kind) && Alike(c, kind);
+    }
+    pool.prefills.reserve(prefills_.size()), pool.decodes.reserve(decodes_.size());
+    for (const size_t d : decodes_) {
+      if (OneKind(all_[d], kind)) pool.decodes.push_back(d);
+    }
+    for (const size_t p : prefills_) {
+      if (MakePair(all_[p], kind) && (!alike || Alike(all_[p], kind))) pool.prefills.push_back(p);
     }
     ConsiderAlone(pool);
     // With prefill workers of other numerics the decode worker may still be alone in having those that are asked for.
@@ -87,9 +109,12 @@ class Search {
   // A decode worker serves alone what breaks even with every prefill worker: with the one that it reaches fastest.
   void ConsiderAlone(const Pool& pool) {
     const HandoffTerms& handoff = *question_.handoff;
+    const int64_t most =
+        handoff.local_prefill_max_tokens >= 0 ? handoff.local_prefill_max_tokens : kMostBreakEvenTokens;
     std::vector<size_t> short_of_little;
     for (const size_t d : pool.decodes) {
       const int64_t lacks = int64_t{question_.prompt_tokens} - all_[d].cached_tokens;
+      if (!pool.prefills.empty() && lacks > most) continue;
       const double slowest = std::numeric_limits<double>::min();
       const bool possible = pool.prefills.empty() || lacks <= LocalPrefillTokens(all_[d], slowest, handoff);
       if (possible) short_of_little.push_back(d);
@@ -117,15 +142,21 @@ class Search {
     const HandoffTerms& handoff = *question_.handoff;
     const uint32_t tokens = question_.prompt_tokens;
     std::vector<Side> prefills, decodes;
-    double least_decode = std::numeric_limits<double>::infinity();  // without a transfer
-    for (const size_t p : pool.prefills) prefills.push_back({p, PrefillSideMs(all_[p], tokens, lambda_)});
-    for (const size_t d : pool.decodes) {
-      const double own = DecodeSideMs(all_[d], tokens, handoff.handoff_ms);
-      least_decode = std::min(least_decode, own);
-      decodes.push_back({d, own + TransferMs(all_[d], tokens, handoff.unmet_tokens_per_s)});
+    prefills.reserve(pool.prefills.size()), decodes.reserve(pool.decodes.size());
+    double least_decode = kNever;  // without a transfer
+    Side p0, d0;                   // the first of the cheapest
+    for (const size_t p : pool.prefills) {
+      const Side& side = prefills.emplace_back(p, TermsOfPrefill(all_[p], tokens, lambda_).side_ms);
+      if (prefills.size() == 1 || side.ms < p0.ms) p0 = side;
     }
-    const auto cheaper = [](const Side& a, const Side& b) { return a.ms < b.ms; };
-    const Side p0 = *std::ranges::min_element(prefills, cheaper), d0 = *std::ranges::min_element(decodes, cheaper);
+    for (const size_t d : pool.decodes) {
+      const DecodeTerms terms = TermsOfDecode(all_[d], tokens);
+      decode_terms_[d] = terms;
+      const double own = DecodeSideMs(terms, handoff.handoff_ms);
+      least_decode = std::min(least_decode, own);
+      const Side& side = decodes.emplace_back(d, own + TransferMs(terms, handoff.unmet_tokens_per_s));
+      if (decodes.size() == 1 || side.ms < d0.ms) d0 = side;
+    }
     const double one_ms = CostMs(Pair(p0.candidate, d0.candidate, RateOf(p0.candidate, d0.candidate)));
     // Nobody who costs more than this by himself is in a cheaper pair.
     const double bound = std::min(best_ms_, one_ms) * (1 + kRounding);
@@ -142,14 +173,15 @@ class Search {
   // With each that it has met, and with the cheapest that it has not.
   void PairsOf(size_t p, const Candidate& kind) {
     ++round_;
+    const PrefillTerms terms = TermsOfPrefill(all_[p], question_.prompt_tokens, lambda_);
     for (const MetPeer& peer : question_.handoff->met(p)) {
       met_with_[peer.decode] = round_;
       const Candidate& d = all_[peer.decode];
-      if (d.role == WorkerRole::kDecode && OneKind(d, kind)) Consider(Pair(p, peer.decode, peer.tokens_per_s));
+      if (d.role == WorkerRole::kDecode && OneKind(d, kind)) ConsiderPair(terms, {p, peer.decode, peer.tokens_per_s});
     }
     for (const Side& d : groups_.back()) {
       if (met_with_[d.candidate] == round_) continue;
-      Consider(Pair(p, d.candidate, question_.handoff->unmet_tokens_per_s), groups_.size());
+      ConsiderPair(terms, {p, d.candidate, question_.handoff->unmet_tokens_per_s, groups_.size()});
       return;
     }
   }
@@ -170,13 +202,28 @@ class Search {
     return PredictedCost(all_, option, question_.prompt_tokens, lambda_).total_ms;
   }
 
-  // `group`: 1 + where others that cost the same with this prefill worker stand; 0: it is one by itself.
-  void Consider(const RouteOption& option, size_t group = 0) {
-    const double ms = CostMs(option);
+  /// A worker alone, or a pair.
+  struct Found {
+    std::optional<size_t> prefill;
+    size_t worker = 0;  ///< that decodes
+    double rate = 0;    ///< of the pair, tokens/s
+    size_t group = 0;   ///< 1 + where others that cost the same with this prefill worker stand; 0: it is one by itself
+  };
+
+  void Consider(const RouteOption& alone) { Keep({std::nullopt, alone.worker}, CostMs(alone)); }
+  /// The decode worker is one of a pool that ConsiderPairs has looked at.
+  void ConsiderPair(const PrefillTerms& prefill, const Found& pair) {
+    Keep(pair, PairMs(prefill, decode_terms_[pair.worker], pair.rate, question_.handoff->handoff_ms));
+  }
+  void Keep(const Found& found, double ms) {
     if (ms > best_ms_) return;
     if (ms < best_ms_) cheapest_.clear();
     best_ms_ = ms;
-    cheapest_.push_back({option, group});
+    cheapest_.push_back(found);
+  }
+
+  RouteOption OptionOf(const Found& found) const {
+    return found.prefill ? Pair(*found.prefill, found.worker, found.rate) : RouteOption{found.worker};
   }
 
   // Prefill workers of equal cost in turn, and with each of them decode workers.
@@ -184,8 +231,8 @@ class Search {
     if (cheapest_.empty()) return std::nullopt;
     const size_t n = cheapest_.size();
     const Found& found = cheapest_[prefills_left_out_ ? 0 : turn_ % n];
-    if (found.group == 0 || decodes_left_out_) return found.option;
-    const size_t p = *found.option.prefill;
+    if (found.group == 0 || decodes_left_out_) return OptionOf(found);
+    const size_t p = *found.prefill;
     const auto met = question_.handoff->met(p);
     std::vector<RouteOption> equal;
     for (const Side& d : groups_[found.group - 1]) {
@@ -198,20 +245,17 @@ class Search {
     return equal[(prefills_left_out_ ? turn_ : turn_ / n) % equal.size()];
   }
 
-  struct Found {
-    RouteOption option;
-    size_t group = 0;
-  };
-
   const RouteQuestion& question_;
   const absl::Span<const Candidate> all_;
   const double lambda_;
   const size_t turn_;
-  double best_ms_ = std::numeric_limits<double>::infinity();
+  std::vector<size_t> prefills_, decodes_;  ///< candidates
+  double best_ms_ = kNever;
   std::vector<Found> cheapest_;
   std::vector<std::vector<Side>> groups_;  ///< decode workers, cheapest first
   bool prefills_left_out_ = false, decodes_left_out_ = false;
-  std::vector<uint32_t> met_with_;  ///< [candidate]: the last round whose prefill worker has met it
+  std::vector<DecodeTerms> decode_terms_;  ///< [candidate] of the pools that were looked at
+  std::vector<uint32_t> met_with_;         ///< [candidate]: the last round whose prefill worker has met it
   uint32_t round_ = 0;
 };
 

@@ -28,11 +28,6 @@ void AddOptionsWith(const RouteQuestion& question, size_t w, std::vector<RouteOp
 
 }  // namespace
 
-bool MakePair(const Candidate& prefill, const Candidate& decode) {
-  return prefill.role == WorkerRole::kPrefill && decode.role == WorkerRole::kDecode &&
-         prefill.kv_protocol.Shares(decode.kv_protocol);
-}
-
 uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff) {
   if (handoff.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(handoff.local_prefill_max_tokens);
   return BreakEvenTokens(decode.prefill_tokens_per_s, transfer_tokens_per_s, handoff.handoff_ms);
@@ -59,12 +54,13 @@ bool ManyPairs(const RouteQuestion& question) {
   for (const Candidate& c : question.candidates) {
     prefills += c.role == WorkerRole::kPrefill ? 1 : 0;
     decodes += c.role == WorkerRole::kDecode ? 1 : 0;
+    if (prefills * decodes > kFewPairs) return true;
   }
-  return prefills * decodes > kFewPairs;
+  return false;
 }
 
 uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms) {
-  constexpr double kMost = 64;
+  constexpr double kMost = kMostBreakEvenTokens;
   if (prefill_tokens_per_s <= 0 || transfer_tokens_per_s <= 0) return 0;
   const double gain_ms = 1000 / prefill_tokens_per_s - 1000 / transfer_tokens_per_s;  // of a handoff, per token
   return static_cast<uint32_t>(gain_ms * kMost <= handoff_ms ? kMost : handoff_ms / gain_ms);

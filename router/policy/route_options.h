@@ -81,7 +81,10 @@ std::vector<RouteOption> OptionsOf(const RouteQuestion& question);
 std::vector<RouteOption> OptionsWith(const RouteQuestion& question, size_t worker);
 
 /// Whether KV can go from one to the other.
-bool MakePair(const Candidate& prefill, const Candidate& decode);
+inline bool MakePair(const Candidate& prefill, const Candidate& decode) {
+  return prefill.role == WorkerRole::kPrefill && decode.role == WorkerRole::kDecode &&
+         prefill.kv_protocol.Shares(decode.kv_protocol);
+}
 
 /// Whether the options are better not all written out: more than 256 pairs, which take about 5 us to cost.
 bool ManyPairs(const RouteQuestion& question);
@@ -96,8 +99,10 @@ const char* WhyNoOption(const NumericsRule& numerics);
 void KeepNumerics(absl::Span<const Candidate> candidates, const NumericsRule& numerics,
                   std::vector<RouteOption>& options);
 
-/// Tokens of which computing takes no longer than a handoff, which costs `handoff_ms` and the transfer; at most 64, for
-/// more would hold up the sequences that decode. 0 while the prefill rate is not known.
+/// More would hold up the sequences that decode.
+inline constexpr uint32_t kMostBreakEvenTokens = 64;
+/// Tokens of which computing takes no longer than a handoff, which costs `handoff_ms` and the transfer; at most
+/// kMostBreakEvenTokens. 0 while the prefill rate is not known.
 uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms);
 
 }  // namespace baton::router

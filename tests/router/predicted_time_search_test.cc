@@ -112,6 +112,33 @@ TEST(CheapestOption, InALargeFleetItCostsNoMoreThanItsTransferAboveTheLeast) {
   }
 }
 
+// Of equal ones, too, the one that was chosen until 2026-11-29, when the search began to cost the parts of a pair once.
+TEST(CheapestOption, ChoosesAsItAlwaysDid) {
+  uint64_t hash = 14695981039346656037ull;
+  const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
+  for (uint64_t seed = 1; seed <= 4040; ++seed) {
+    std::mt19937_64 random(seed);
+    const World world = RandomWorld(random, seed <= 4000 ? 1 + random() % 40 : 400);
+    const HandoffTerms terms = world.Terms();
+    RouteQuestion question{world.workers, static_cast<uint32_t>(1 + random() % 200), &terms};
+    constexpr std::string_view kSoFar[] = {"", "", "a", "b", "d"};
+    question.numerics = {kSoFar[random() % 5], random() % 4 == 0};
+    for (int i = 0; i < 3; ++i) {
+      const auto chosen = CheapestOption(question, kLambda, random() % 1000);
+      if (!chosen) {
+        mix(~uint64_t{0});
+        continue;
+      }
+      mix(chosen->worker);
+      mix(chosen->prefill.value_or(99999));
+      mix(chosen->local_prefill_tokens);
+      mix(static_cast<uint64_t>(chosen->transfer_tokens_per_s));
+      mix(static_cast<uint64_t>(chosen->handoff_ms * 8));
+    }
+  }
+  EXPECT_EQ(hash, 0xcc228ce9b054f9eeull);
+}
+
 // `n` of each role, idle and alike.
 World Alike(size_t n) {
   World world;

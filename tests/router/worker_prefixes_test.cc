@@ -226,6 +226,56 @@ TEST(WorkerPrefixes, EveryDepthOfManyWorkersEqualsASetOfSets) {
   }
 }
 
+/// Who holds each unit of a chain.
+using HoldersByUnit = std::vector<WorkerSet>;
+
+// As the index reads a chain: at both ends, and between them by halving, whatever holes are in it.
+void ReadByHalving(const HoldersByUnit& chain, size_t low, size_t high, const WorkerSet& at_low,
+                   const WorkerSet& at_high, WorkerPrefixes::Depths& depths) {
+  WorkerSet leave = at_low;
+  leave -= at_high;
+  if (leave.Empty()) return;
+  if (high - low == 1) {
+    leave.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(low + 1); });
+    return;
+  }
+  const size_t middle = low + (high - low) / 2;
+  WorkerSet at_middle = chain[middle];
+  at_middle &= at_low;
+  at_middle |= at_high;
+  ReadByHalving(chain, low, middle, at_low, at_middle, depths);
+  ReadByHalving(chain, middle, high, at_middle, at_high, depths);
+}
+
+TEST(WorkerPrefixes, ChainsWithHolesAreReadByHalving) {
+  std::mt19937_64 random(6);
+  for (int round = 0; round < 300; ++round) {
+    WorkerPrefixes index(1 << 20);
+    std::vector<uint64_t> keys(2 + random() % 60);
+    for (uint64_t& key : keys) key = random();
+    HoldersByUnit chain(keys.size());
+    const int workers = 1 + static_cast<int>(random() % 12);
+    for (int worker = 0; worker < workers; ++worker) {
+      const int slot = 80 * worker;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        if (random() % 8 == 0) continue;
+        index.Store(slot, {&keys[i], 1});
+        chain[i].Add(slot);
+      }
+    }
+    WorkerSet eligible = WorkerSet::All();
+    if (random() % 2 == 0) eligible.Remove(0);
+    WorkerSet first = chain.front();
+    first &= eligible;
+    WorkerSet whole = chain.back();
+    whole &= first;
+    WorkerPrefixes::Depths expected{};
+    whole.ForEach([&](int slot) { expected[static_cast<size_t>(slot)] = static_cast<uint32_t>(keys.size()); });
+    if (!first.Empty()) ReadByHalving(chain, 0, keys.size() - 1, first, whole, expected);
+    EXPECT_EQ(index.Match(keys, eligible), expected) << "round " << round;
+  }
+}
+
 TEST(HolderSets, WithoutRoomForASetLessIsKnownAndNothingFalse) {
   std::mt19937_64 random(7);
   HolderSets sets(4096);
