@@ -39,4 +39,34 @@ class Array {
   size_t size_;
 };
 
+/// The same in the device's own memory, which the host reaches by copies only: whoever reads it otherwise, or gives a
+/// kernel what is the host's, fails as on hardware.
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t n) : memory_(n * sizeof(T)), size_(n) {}
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { Write(values); }
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  size_t size() const { return size_; }
+  /// size() values.
+  void Write(const std::vector<T>& values) const {
+    gpu::Stream stream;
+    stream.Upload(data(), values.data(), size_ * sizeof(T));
+    stream.Synchronize();
+  }
+  std::vector<T> Read() const {
+    std::vector<T> values(size_);
+    gpu::Stream stream;
+    stream.CopyAsync(values.data(), data(), size_ * sizeof(T));
+    stream.Synchronize();
+    return values;
+  }
+  /// Every byte becomes 0xFF, in the order of the stream: no number of any type.
+  void Poison(gpu::Stream& stream) const { stream.FillAsync(data(), 0xFF, size_ * sizeof(T)); }
+
+ private:
+  gpu::Memory memory_;
+  size_t size_;
+};
+
 }  // namespace baton::simt_test

@@ -17,6 +17,7 @@
 namespace baton::cuda_test {
 
 using simt_test::Array;
+using simt_test::DeviceArray;
 
 using kernel_test::Tolerance;
 
@@ -51,6 +52,10 @@ T Nan() {
 template <typename T>
 std::vector<T> Copy(const Array<T>& a) {
   return std::vector<T>(a.data(), a.data() + a.size());
+}
+template <typename T>
+std::vector<T> Copy(const DeviceArray<T>& a) {
+  return a.Read();
 }
 
 template <typename T>

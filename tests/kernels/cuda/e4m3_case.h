@@ -17,11 +17,10 @@ struct Inputs {
         k(k_in),
         group(group_in),
         fixed(fixed_in),
-        x(data.Normal<px::bf16>(static_cast<size_t>(m) * (k + 8), 3.0f)),
+        x(Rows(data)),
+        x_there(x),
         codes(static_cast<size_t>(m) * cuda::RoundedPitch(k)),
         scales(static_cast<size_t>(k / group) * ScaleStride(m)) {
-    if (m > 1)
-      for (int i = 0; i < k; ++i) x[static_cast<size_t>(k + 8) + i] = px::FromFloat<px::bf16>(0.0f);  // a row of zeroes
     using kernels::InputRounding;
     const InputRounding how{fixed > 0 ? InputRounding::Kind::kFixed : InputRounding::Kind::kByToken, fixed};
     for (int r = 0; r < m; ++r) {
@@ -31,20 +30,30 @@ struct Inputs {
       rounded.insert(rounded.end(), row.begin(), row.end());
     }
   }
-  void Launch(gpu::Stream& stream) {
-    std::fill_n(codes.data(), codes.size(), px::e4m3{0x7F});
-    std::fill_n(scales.data(), scales.size(), NAN);
-    cuda::LaunchRoundInputs(stream, {x.data(), codes.data(), scales.data(), k + 8, ScaleStride(m), m, k, group, fixed});
+  std::vector<px::bf16> Rows(Data& data) const {
+    std::vector<px::bf16> rows = data.Normal<px::bf16>(static_cast<size_t>(m) * (k + 8), 3.0f);
+    if (m > 1) std::fill_n(rows.begin() + k + 8, k, px::FromFloat<px::bf16>(0.0f));  // a row of zeroes
+    return rows;
   }
-  /// What the code of input i of a row stands for.
-  float At(int row, int i) const { return px::ToFloat(codes[static_cast<size_t>(row * cuda::RoundedPitch(k) + i)]); }
+  void Launch(gpu::Stream& stream) {
+    codes.Poison(stream);
+    scales.Poison(stream);
+    cuda::LaunchRoundInputs(stream,
+                            {x_there.data(), codes.data(), scales.data(), k + 8, ScaleStride(m), m, k, group, fixed});
+  }
   std::string Check() const {
+    const std::vector<px::e4m3> codes_there = codes.Read();
+    const std::vector<float> scales_there = scales.Read();
+    // What the code of input i of a row stands for.
+    const auto at = [&](int row, int i) {
+      return px::ToFloat(codes_there[static_cast<size_t>(row * cuda::RoundedPitch(k) + i)]);
+    };
     for (int r = 0; r < m; ++r)
       for (int i = 0; i < cuda::RoundedPitch(k); ++i) {
         const float want = i < k ? rounded[static_cast<size_t>(r) * k + i] : 0.0f;
-        const float scale = i < k ? scales[static_cast<size_t>(i / group * ScaleStride(m) + r)] : 1.0f;
-        if (!(At(r, i) * scale == want))
-          return "row " + std::to_string(r) + " input " + std::to_string(i) + ": " + std::to_string(At(r, i)) + " · " +
+        const float scale = i < k ? scales_there[static_cast<size_t>(i / group * ScaleStride(m) + r)] : 1.0f;
+        if (!(at(r, i) * scale == want))
+          return "row " + std::to_string(r) + " input " + std::to_string(i) + ": " + std::to_string(at(r, i)) + " · " +
                  std::to_string(scale) + ", want " + std::to_string(want);
       }
     return {};
@@ -52,9 +61,10 @@ struct Inputs {
 
   int m, k, group;
   float fixed;
-  Array<px::bf16> x;
-  Array<px::e4m3> codes;
-  Array<float> scales;
+  std::vector<px::bf16> x;  ///< [m, k + 8]
+  DeviceArray<px::bf16> x_there;
+  DeviceArray<px::e4m3> codes;
+  DeviceArray<float> scales;
   std::vector<float> rounded;  // [m, k]
 };
 
@@ -68,6 +78,7 @@ struct E4m3Case {
         codes(layout.words),
         meta(layout.meta),
         bias(data.Normal<float>(n)),
+        bias_there(bias),
         out(static_cast<size_t>(m) * (n + 2)) {}
   static kernels::QuantizedWeight Rounding(kernels::QuantizedWeight weight) {
     weight.rounding.kind = kernels::InputRounding::Kind::kByToken;
@@ -78,7 +89,7 @@ struct E4m3Case {
             inputs.scales.data(),
             reinterpret_cast<const px::e4m3*>(codes.data()),
             meta.data(),
-            bias.data(),
+            bias_there.data(),
             to,
             ScaleStride(inputs.m),
             n + 2,
@@ -89,11 +100,12 @@ struct E4m3Case {
   }
   void Launch(gpu::Stream& stream) {
     inputs.Launch(stream);
-    std::fill_n(out.data(), out.size(), NAN);
+    out.Poison(stream);
     cuda::LaunchE4m3Gemm(stream, Params(out.data()));
   }
   std::string Check() const {
     if (std::string wrong = inputs.Check(); !wrong.empty()) return wrong;
+    const std::vector<float> there = out.Read();
     const std::vector<float> values = kernels::DequantizedF32(weight);
     for (int r = 0; r < inputs.m; ++r)
       for (int c = 0; c < n; ++c) {
@@ -104,7 +116,7 @@ struct E4m3Case {
           want += product;
           size += std::abs(product);
         }
-        const double got = out[static_cast<size_t>(r) * (n + 2) + c];
+        const double got = there[static_cast<size_t>(r) * (n + 2) + c];
         if (!kernel_test::E4m3SumTolerance(size, inputs.k + 4).Holds(got, want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                  std::to_string(want);
@@ -117,9 +129,10 @@ struct E4m3Case {
   Inputs inputs;
   kernels::QuantizedWeight weight;
   cuda::QuantLayout layout;
-  Array<px::U128> codes;
-  Array<cuda::QuantMeta> meta;
-  Array<float> bias, out;
+  DeviceArray<px::U128> codes;
+  DeviceArray<cuda::QuantMeta> meta;
+  std::vector<float> bias;
+  DeviceArray<float> bias_there, out;
 };
 
 }  // namespace baton::cuda_test

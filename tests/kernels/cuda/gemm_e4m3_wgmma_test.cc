@@ -18,7 +18,7 @@ using Many = cuda::E4m3WgmmaMany;
 /// With room for the outputs of mma.sync.
 struct WgmmaCase : E4m3Case {
   using E4m3Case::E4m3Case;
-  bool SameBits() const { return std::memcmp(out.data(), other.data(), other.size() * sizeof(float)) == 0; }
+  bool SameBits() const { return std::memcmp(out.Read().data(), other.data(), other.size() * sizeof(float)) == 0; }
   std::vector<float> other = std::vector<float>(out.size());
 };
 
@@ -29,8 +29,8 @@ void CheckTile(int m, int n, int k, int group, float fixed = 0.0f) {
       [&](gpu::Stream& stream) {
         c.Launch(stream);
         EXPECT_EQ(stream.Synchronize(), "");
-        std::copy_n(c.out.data(), c.out.size(), c.other.begin());
-        std::fill_n(c.out.data(), c.out.size(), NAN);
+        c.other = c.out.Read();
+        c.out.Poison(stream);
         cuda::LaunchE4m3WgmmaTile<Tile>(stream, c.Params(c.out.data()));
       },
       [&](const std::string& policy) {
@@ -95,7 +95,7 @@ void ExpectMutantsFound(int m) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
     c.inputs.Launch(stream);
-    std::fill_n(c.out.data(), c.out.size(), NAN);
+    c.out.Poison(stream);
     cuda::LaunchE4m3WgmmaTile<Tile>(stream, c.Params(c.out.data()));
     const std::string error = stream.Synchronize();
     return error.empty() ? c.Check() : error;

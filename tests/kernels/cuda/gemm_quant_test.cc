@@ -18,27 +18,30 @@ struct QuantCase {
     const kernels::QuantizedWeight weight = RandomCodes(kFormat, n, k, group, data);
     dense = kernels::DequantizedBf16(weight);
     const auto layout = cuda::LayOutQuantized(weight);
-    words = std::make_unique<Array<px::U128>>(layout.words);
-    meta = std::make_unique<Array<cuda::QuantMeta>>(layout.meta);
-    bias = std::make_unique<Array<float>>(data.Normal<float>(n));
-    x = std::make_unique<Array<px::bf16>>(data.Normal<px::bf16>(static_cast<size_t>(m) * k));
+    words = std::make_unique<DeviceArray<px::U128>>(layout.words);
+    meta = std::make_unique<DeviceArray<cuda::QuantMeta>>(layout.meta);
+    bias = data.Normal<float>(n);
+    bias_there = std::make_unique<DeviceArray<float>>(bias);
+    x = data.Normal<px::bf16>(static_cast<size_t>(m) * k);
+    x_there = std::make_unique<DeviceArray<px::bf16>>(x);
   }
   void Launch(gpu::Stream& stream) {
-    std::fill_n(out.data(), out.size(), NAN);
+    out.Poison(stream);
     cuda::LaunchQuantGemm<kFormat>(
-        stream, cuda::QuantGemmParams<float>{x->data(), words->data(), meta->data(), bias->data(), out.data(), k, n + 2,
-                                             m, n, k, group});
+        stream, cuda::QuantGemmParams<float>{x_there->data(), words->data(), meta->data(), bias_there->data(),
+                                             out.data(), k, n + 2, m, n, k, group});
   }
   std::string Check() const {
+    const std::vector<float> there = out.Read();
     for (int r = 0; r < m; ++r)
       for (int c = 0; c < n; ++c) {
-        double want = (*bias)[c], size = std::abs(want);
+        double want = bias[c], size = std::abs(want);
         for (int i = 0; i < k; ++i) {
-          const double product = double{px::ToFloat((*x)[r * k + i])} * FloatOfBf16(dense[c * k + i]);
+          const double product = double{px::ToFloat(x[r * k + i])} * FloatOfBf16(dense[c * k + i]);
           want += product;
           size += std::abs(product);
         }
-        const double got = out[r * (n + 2) + c];
+        const double got = there[r * (n + 2) + c];
         if (!kernel_test::SumTolerance(size, k).Holds(got, want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                  std::to_string(want);
@@ -48,11 +51,13 @@ struct QuantCase {
 
   int m, n, k, group;
   std::vector<uint16_t> dense;  // [n, k] bf16
-  std::unique_ptr<Array<px::U128>> words;
-  std::unique_ptr<Array<cuda::QuantMeta>> meta;
-  std::unique_ptr<Array<float>> bias;
-  std::unique_ptr<Array<px::bf16>> x;
-  Array<float> out;
+  std::vector<float> bias;
+  std::vector<px::bf16> x;
+  std::unique_ptr<DeviceArray<px::U128>> words;
+  std::unique_ptr<DeviceArray<cuda::QuantMeta>> meta;
+  std::unique_ptr<DeviceArray<float>> bias_there;
+  std::unique_ptr<DeviceArray<px::bf16>> x_there;
+  DeviceArray<float> out;
 };
 
 template <WeightFormat kFormat>
@@ -101,20 +106,21 @@ void CheckDequantized(int n, int k, int group, int first, int outputs) {
   const kernels::QuantizedWeight weight = RandomCodes(kFormat, n, k, group, data);
   const std::vector<uint16_t> dense = kernels::DequantizedBf16(weight);
   const auto layout = cuda::LayOutQuantized(weight);
-  const Array<px::U128> words(layout.words);
-  const Array<cuda::QuantMeta> meta(layout.meta);
+  const DeviceArray<px::U128> words(layout.words);
+  const DeviceArray<cuda::QuantMeta> meta(layout.meta);
   const int stride = cuda::QuantSteps(k) * cuda::kGemmStepK;
-  const Array<px::bf16> out(static_cast<size_t>(outputs) * stride);
+  const DeviceArray<px::bf16> out(static_cast<size_t>(outputs) * stride);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        std::fill_n(out.data(), out.size(), Nan<px::bf16>());
+        out.Poison(stream);
         cuda::LaunchDequantize<kFormat>(stream, {words.data(), meta.data(), out.data(), first, outputs, n, k, group});
       },
       [&](const std::string& policy) {
+        const std::vector<px::bf16> there = out.Read();
         for (int c = 0; c < outputs; ++c)
           for (int i = 0; i < stride; ++i) {
             const float want = first + c < n && i < k ? FloatOfBf16(dense[(first + c) * k + i]) : 0.0f;
-            ASSERT_EQ(px::ToFloat(out[c * stride + i]), want) << policy << " output " << first + c << " input " << i;
+            ASSERT_EQ(px::ToFloat(there[c * stride + i]), want) << policy << " output " << first + c << " input " << i;
           }
       });
 }

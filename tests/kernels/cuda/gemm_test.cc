@@ -9,7 +9,8 @@ namespace {
 
 int RoundUp(int n, int to) { return (n + to - 1) / to * to; }
 
-/// x [m, k], w [n, k], bias [n]; NaN wherever the kernel must not look. Weights are in the padded form.
+/// x [m, k], w [n, k], bias [n]; NaN wherever the kernel must not look. Weights are in the padded form. All of it is in
+/// the device's memory, and in the host's what the device is given.
 template <typename Out>
 struct GemmCase {
   GemmCase(int m_in, int n_in, int k_in, unsigned seed)
@@ -19,28 +20,36 @@ struct GemmCase {
         x_stride(k_in + 8),
         w_stride(RoundUp(k_in, cuda::kGemmPadK)),
         out_stride(n_in + n_in % 2 + 1),
-        x(static_cast<size_t>(m) * x_stride),
-        w(static_cast<size_t>(RoundUp(n, cuda::kGemmPadN)) * w_stride),
-        bias(static_cast<size_t>(n)),
-        out(static_cast<size_t>(m) * out_stride + 1) {
-    Data data(seed);
-    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
-    std::fill_n(w.data(), w.size(), px::bf16{0});
+        data(seed),
+        w(Weights()),
+        bias(data.Normal<float>(static_cast<size_t>(n))),
+        x(Rows()),
+        x_there(x),
+        w_there(w),
+        bias_there(bias),
+        out(static_cast<size_t>(m) * out_stride + 1) {}
+  std::vector<px::bf16> Weights() {
+    std::vector<px::bf16> of(static_cast<size_t>(RoundUp(n, cuda::kGemmPadN)) * w_stride, px::bf16{0});
     for (int r = 0; r < n; ++r)
-      for (int i = 0; i < k; ++i) w[r * w_stride + i] = data.Normal<px::bf16>(1)[0];
-    for (int r = 0; r < n; ++r) bias[r] = data.Normal<float>(1)[0];
+      for (int i = 0; i < k; ++i) of[r * w_stride + i] = data.Normal<px::bf16>(1)[0];
+    return of;
+  }
+  std::vector<px::bf16> Rows() {
+    std::vector<px::bf16> of(static_cast<size_t>(m) * x_stride, Nan<px::bf16>());
     for (int r = 0; r < m; ++r)
-      for (int i = 0; i < k; ++i) x[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
+      for (int i = 0; i < k; ++i) of[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
+    return of;
   }
   cuda::GemmParams<Out> Params() const {
-    return {x.data(), w.data(), bias.data(), out.data(), x_stride, w_stride, out_stride, m, n, k};
+    return {x_there.data(), w_there.data(), bias_there.data(), out.data(), x_stride, w_stride, out_stride, m, n, k};
   }
-  void Poison() const { std::fill_n(out.data(), out.size(), Nan<Out>()); }
+  void Poison(gpu::Stream& stream) const { out.Poison(stream); }
   /// Outputs equal the double sum within f32 summation and one rounding; gaps between rows are still poisoned.
   std::string Check() const {
+    const std::vector<Out> got_there = out.Read();
     for (int r = 0; r < m; ++r)
       for (int c = 0; c < out_stride; ++c) {
-        const double got = px::ToFloat(out[r * out_stride + c]);
+        const double got = px::ToFloat(got_there[r * out_stride + c]);
         if (c >= n) {
           if (!std::isnan(got)) return "writes beyond its columns";
           continue;
@@ -60,9 +69,13 @@ struct GemmCase {
 
   int m, n, k;
   int64_t x_stride, w_stride, out_stride;
-  Array<px::bf16> x, w;
-  Array<float> bias;
-  Array<Out> out;
+  Data data;
+  std::vector<px::bf16> w;
+  std::vector<float> bias;
+  std::vector<px::bf16> x;
+  DeviceArray<px::bf16> x_there, w_there;
+  DeviceArray<float> bias_there;
+  DeviceArray<Out> out;
 };
 
 template <typename Tile, typename Out>
@@ -70,7 +83,7 @@ void CheckTile(int m, int n, int k) {
   GemmCase<Out> c(m, n, k, static_cast<unsigned>(m * 7 + n));
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        c.Poison();
+        c.Poison(stream);
         cuda::LaunchGemmTile<Tile>(stream, c.Params(), false);
       },
       [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k; });
@@ -91,7 +104,7 @@ void CheckLaunch(int m, int n, int k, unsigned seed) {
   GemmCase<Out> c(m, n, k, seed);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        c.Poison();
+        c.Poison(stream);
         cuda::LaunchGemm(stream, c.Params());
       },
       [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k; });
@@ -112,7 +125,7 @@ TEST(CudaGemm, ARowHasItsBitsWhateverMAndTheTile) {
     gpu::Stream stream;
     cuda::LaunchGemm(stream, c.Params());
     ASSERT_EQ(stream.Synchronize(), "");
-    rows.emplace_back(reinterpret_cast<const char*>(c.out.data()), kN * 4);
+    rows.emplace_back(reinterpret_cast<const char*>(c.out.Read().data()), kN * 4);
   }
   for (const std::string& row : rows) EXPECT_EQ(row, rows[0]);
 }
@@ -123,7 +136,7 @@ TEST(CudaGemm, EveryMissingSynchronizationIsFound) {
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    c.Poison();
+    c.Poison(stream);
     cuda::LaunchGemmTile<cuda::GemmTile<32, 64, 2, 2, 3>>(stream, c.Params(), false);
     const std::string error = stream.Synchronize();
     return error.empty() ? c.Check() : error;

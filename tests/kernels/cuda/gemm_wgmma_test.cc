@@ -12,7 +12,8 @@
 namespace baton::cuda_test {
 namespace {
 
-/// x [m, k], w [n, k] in the padded form, bias [n]; NaN between the rows of x, which TMA must not read.
+/// x [m, k], w [n, k] in the padded form, bias [n]; NaN between the rows of x, which TMA must not read. All of it is in
+/// the device's memory, and in the host's what the device is given.
 template <typename Out>
 struct WgmmaCase {
   WgmmaCase(int m_in, int n_in, int k_in)
@@ -22,35 +23,36 @@ struct WgmmaCase {
         x_stride(k + 8),
         w_stride((k + 63) / 64 * 64),
         out_stride(n + n % 2 + 2),
-        x(static_cast<size_t>(m) * x_stride),
-        w(std::vector<px::bf16>(static_cast<size_t>((n + 127) / 128 * 128) * w_stride, px::bf16{0})),
-        bias(static_cast<size_t>(n)),
+        pool(data.Normal<px::bf16>(4099)),
+        w(Drawn(n, (n + 127) / 128 * 128, w_stride, px::bf16{0})),
+        bias(data.Normal<float>(static_cast<size_t>(n))),
+        x(Drawn(m, m, x_stride, Nan<px::bf16>())),
+        x_there(x),
+        w_there(w),
+        bias_there(bias),
         out(static_cast<size_t>(m) * out_stride),
-        other(out.size()) {
-    Data data(7);
-    const auto pool = data.Normal<px::bf16>(4099);  // drawing every element would take longer than the kernel
-    size_t next = 0;
-    auto draw = [&] { return pool[next++ % pool.size()]; };
-    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
-    for (int r = 0; r < n; ++r)
-      for (int i = 0; i < k; ++i) w[r * w_stride + i] = draw();
-    for (int r = 0; r < n; ++r) bias[r] = data.Normal<float>(1)[0];
-    for (int r = 0; r < m; ++r)
-      for (int i = 0; i < k; ++i) x[r * x_stride + i] = draw();
+        other(out.size()) {}
+  /// Of `all` rows the first ones, with k numbers; `fill` is everywhere else.
+  std::vector<px::bf16> Drawn(int rows, int all, int64_t stride, px::bf16 fill) {
+    std::vector<px::bf16> of(static_cast<size_t>(all) * stride, fill);
+    for (int r = 0; r < rows; ++r)
+      for (int i = 0; i < k; ++i) of[r * stride + i] = pool[next++ % pool.size()];
+    return of;
   }
   cuda::GemmParams<Out> Params(Out* to) const {
-    return {x.data(), w.data(), bias.data(), to, x_stride, w_stride, out_stride, m, n, k};
+    return {x_there.data(), w_there.data(), bias_there.data(), to, x_stride, w_stride, out_stride, m, n, k};
   }
-  void Poison() const {
-    std::fill_n(out.data(), out.size(), Nan<Out>());
-    std::fill_n(other.data(), other.size(), Nan<Out>());
+  void Poison(gpu::Stream& stream) const {
+    out.Poison(stream);
+    other.Poison(stream);
   }
-  bool SameBits() const { return std::memcmp(out.data(), other.data(), out.size() * sizeof(Out)) == 0; }
+  bool SameBits() const { return std::memcmp(out.Read().data(), other.Read().data(), out.size() * sizeof(Out)) == 0; }
   /// Every `step`-th output against the double sum; the gaps are still poisoned.
   std::string Check(int step = 1) const {
+    const std::vector<Out> there = out.Read();
     for (int at = 0; at < m * out_stride; at += step) {
       const int r = static_cast<int>(at / out_stride), c = static_cast<int>(at % out_stride);
-      const double got = px::ToFloat(out[at]);
+      const double got = px::ToFloat(there[at]);
       if (c >= n) {
         if (!std::isnan(got)) return "writes beyond its columns";
         continue;
@@ -70,9 +72,15 @@ struct WgmmaCase {
 
   int m, n, k;
   int64_t x_stride, w_stride, out_stride;
-  Array<px::bf16> x, w;
-  Array<float> bias;
-  Array<Out> out, other;
+  Data data{7};
+  std::vector<px::bf16> pool;  ///< drawing every element would take longer than the kernel
+  size_t next = 0;             ///< of it
+  std::vector<px::bf16> w;
+  std::vector<float> bias;
+  std::vector<px::bf16> x;
+  DeviceArray<px::bf16> x_there, w_there;
+  DeviceArray<float> bias_there;
+  DeviceArray<Out> out, other;
 };
 
 template <typename Tile, typename Out>
@@ -88,7 +96,7 @@ void CheckTile(int m, int n, int k) {
   const WgmmaCase<Out> c(m, n, k);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        c.Poison();
+        c.Poison(stream);
         Launch<Tile>(stream, c.Params(c.out.data()));
         cuda::LaunchGemm(stream, c.Params(c.other.data()));
       },
@@ -135,17 +143,18 @@ void CheckAdds(int m, int n, int k) {
   for (size_t i = 0; i < before.size(); ++i) before[i] = static_cast<float>(i % 13) - 6.5f;
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        c.Poison();
-        std::copy(before.begin(), before.end(), c.other.data());
+        c.Poison(stream);
+        stream.Upload(c.other.data(), before.data(), before.size() * sizeof(float));
         Launch<Tile>(stream, c.Params(c.out.data()));
         auto adds = c.Params(c.other.data());
         adds.adds = true;
         Launch<Tile>(stream, adds);
       },
       [&](const std::string& policy) {
+        const std::vector<float> product = c.out.Read(), sum = c.other.Read();
         for (size_t i = 0; i < before.size(); ++i) {
           const bool is_output = static_cast<int>(i % static_cast<size_t>(c.out_stride)) < n;
-          ASSERT_EQ(c.other[i], is_output ? before[i] + c.out[i] : before[i]) << policy << ", " << i;
+          ASSERT_EQ(sum[i], is_output ? before[i] + product[i] : before[i]) << policy << ", " << i;
         }
       });
 }
@@ -187,7 +196,7 @@ TEST(CudaGemmWgmma, ARowHasItsBitsWhateverMAndTheTile) {
     else
       cuda::LaunchWgmmaGemm(stream, c.Params(c.out.data()), sms);
     ASSERT_EQ(stream.Synchronize(), "");
-    rows.emplace_back(reinterpret_cast<const char*>(c.out.data()), 40 * 4);
+    rows.emplace_back(reinterpret_cast<const char*>(c.out.Read().data()), 40 * 4);
   }
   for (const std::string& row : rows) EXPECT_EQ(row, rows[0]);
 }
@@ -208,17 +217,16 @@ PX_KERNEL void WriteRows(px::bf16* to, const px::bf16* from, int n) {
 template <typename Tile>
 void FindEveryMissingSynchronization(int m, int steps) {
   const WgmmaCase<float> c(m, 24, 64 * steps);
-  const Array<px::bf16> source(Copy(c.x));
+  const DeviceArray<px::bf16> source(c.x);
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    c.Poison();
-    std::fill_n(c.x.data(), c.x.size(), Nan<px::bf16>());
-    gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, c.x.data(), source.data(),
+    c.Poison(stream);
+    c.x_there.Poison(stream);
+    gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, c.x_there.data(), source.data(),
                 static_cast<int>(c.x.size()));
     Launch<Tile>(stream, c.Params(c.out.data()), true);
     const std::string error = stream.Synchronize();
-    std::copy_n(source.data(), source.size(), c.x.data());
     return error.empty() ? c.Check(3) : error;
   });
 }

@@ -1,4 +1,4 @@
-// A matrix whose rows have NaN between them, which a kernel may neither read nor write.
+// A matrix in the device's memory whose rows have NaN between them, which a kernel may neither read nor write.
 #pragma once
 
 #include <algorithm>
@@ -20,22 +20,25 @@ class PaddedRows {
   PaddedRows(const std::vector<T>& values, int rows, int columns, int gap) : PaddedRows(rows, columns, gap) {
     Set(values);
   }
-  void Poison() const { std::fill_n(all_.data(), all_.size(), Nan<T>()); }
+  void Poison() const { all_.Write(std::vector<T>(all_.size(), Nan<T>())); }
   /// [rows, columns]
   void Set(const std::vector<T>& values) const {
-    for (size_t i = 0; i < values.size(); ++i) all_[i / columns_ * stride + i % columns_] = values[i];
+    std::vector<T> all = all_.Read();
+    for (size_t i = 0; i < values.size(); ++i) all[i / columns_ * stride + i % columns_] = values[i];
+    all_.Write(all);
   }
   /// [rows, columns]
   std::vector<T> Packed() const {
+    const std::vector<T> all = all_.Read();
     std::vector<T> packed;
-    for (size_t at = 0; at < all_.size(); at += static_cast<size_t>(stride))
-      packed.insert(packed.end(), all_.data() + at, all_.data() + at + columns_);
+    for (auto row = all.begin(); row < all.end(); row += stride) packed.insert(packed.end(), row, row + columns_);
     return packed;
   }
   bool GapsAreUntouched() const {
+    const std::vector<T> all = all_.Read();
     const T poison = Nan<T>();
-    for (size_t at = 0; at < all_.size(); ++at)
-      if (at % stride >= static_cast<size_t>(columns_) && std::memcmp(&all_[at], &poison, sizeof(T)) != 0) return false;
+    for (size_t at = 0; at < all.size(); ++at)
+      if (at % stride >= static_cast<size_t>(columns_) && std::memcmp(&all[at], &poison, sizeof(T)) != 0) return false;
     return true;
   }
   T* data() const { return all_.data(); }
@@ -44,7 +47,7 @@ class PaddedRows {
 
  private:
   int columns_;
-  Array<T> all_;
+  DeviceArray<T> all_;
 };
 
 }  // namespace baton::cuda_test

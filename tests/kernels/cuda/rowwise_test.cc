@@ -29,7 +29,7 @@ void CheckRmsNorm(int rows, int n, bool add, float out_scale) {
       want.push_back(want_residual[r * n + i] / std::sqrt(squares / n + kEps) * (weight[i] + kOffset) / out_scale);
   }
   const PaddedRows<In> dx(x, rows, n, 8);
-  Array<float> dw(weight);
+  DeviceArray<float> dw(weight);
   const PaddedRows<float> dr(residual, rows, n, 4);
   const PaddedRows<Out> out(rows, n, 16);
   UnderEveryPolicy(
@@ -132,7 +132,7 @@ void CheckEmbedding(const std::vector<int32_t>& ids, int hidden) {
     for (int i = 0; i < hidden; ++i)
       want.push_back(id < 100 || id >= 150 ? 0.0 : 3.0 * px::ToFloat(table[(id - 100) * hidden + i]));
   const PaddedRows<Table> dtable(table, kVocab, hidden, 8);
-  Array<int32_t> dids(ids);
+  DeviceArray<int32_t> dids(ids);
   const PaddedRows<float> out(static_cast<int>(ids.size()), hidden, 4);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
