@@ -76,7 +76,8 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
   for (const int32_t rows : wanted) {
     const auto replays = [&] { return loaded.ops->device_work().replays; };
     const int64_t before = replays();
-    for (int steps = loaded.channel ? 2 : 1; steps > 0; --steps)  // with other ranks the first connects them
+    // With other ranks the first connects them, with a library it loads its kernels.
+    for (int steps = loaded.channel || loaded.ops->traits().library_bytes > 0 ? 2 : 1; steps > 0; --steps)
       BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
     if (replays() > before) loaded.recorded_rows.push_back(rows);
   }

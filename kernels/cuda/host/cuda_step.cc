@@ -210,14 +210,16 @@ absl::StatusOr<CudaOps::Recorded> CudaOps::Record(const StepInputs& step, const 
 
 // Records the step's calls first, when none of as many rows has been recorded for that memory. Where other ranks run
 // them too the first step of as many rows is launched: NCCL connects ranks when they first make a call of a kind, and
-// not all that it connects them by can be set up in a capture. A record that does not
+// not all that it connects them by can be set up in a capture. So it is where a library multiplies, which loads kernels
+// when it first takes them. A record that does not
 // fit into the device's memory is not tried again: its steps are padded to the next size, or launched one by one. Where
 // other ranks run them too they stay padded to this size, whether it fits there or not: all send as many rows.
 absl::Status CudaOps::Replay(const StepInputs& step, const StepCalls& issue) {
   if (std::exchange(recorded_memory_, step.memory) != step.memory) recorded_.clear();
   auto found = recorded_.find(step.tokens.size());
   if (found == recorded_.end()) {
-    if (has_peers_ && connected_.insert(step.tokens.size()).second) return issue(step).status();
+    if ((has_peers_ || library_ != nullptr) && connected_.insert(step.tokens.size()).second)
+      return issue(step).status();
     BATON_ASSIGN_OR_RETURN(Recorded recorded, Record(step, issue));
     if (!recorded.graph.held() && !has_peers_) {
       std::erase(limits_->recorded_rows, Int(step.tokens.size()));
