@@ -9,6 +9,7 @@
 #include "cli/signals.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/trust/cluster_secret.h"
 #include "engine/parallel/pulse.h"
@@ -20,7 +21,6 @@ namespace baton::cli {
 namespace {
 
 constexpr Duration kEndWithin = std::chrono::seconds(5);
-constexpr char kLoopback[] = "127.0.0.1";
 
 class RankProcesses final : public worker::RankHost {
  public:
@@ -36,13 +36,13 @@ class RankProcesses final : public worker::RankHost {
 
   // Of one machine: ranks on loopback, with a secret of their own.
   absl::Status StartHere() {
-    BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen(kLoopback));
+    host_ = net::LoopbackHost();
+    BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen(host_));
     const std::string text = trust::ClusterSecret::NewText();
     BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Of(text));
     for (int rank = 1; rank < config_.ranks(); ++rank)
       BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), text));
     trust_ = {.secret = secret};
-    host_ = kLoopback;
     return Gather(*meeting, {.trust = trust_, .size = config_.ranks()});
   }
 

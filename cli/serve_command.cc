@@ -24,6 +24,8 @@
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/open_to_read.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
@@ -107,12 +109,12 @@ absl::Status HideApiKeys(FlagSet& set, const std::string& key_file, std::vector<
 // Without an authority the workers, which are on loopback here, speak plain text: the certificate is for clients.
 bool WorkersSpeakTls(const ServeFlags& flags) { return !flags.router_config.tls_files.ca.empty(); }
 
-ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index, int port) {
+ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index, const net::HostPort& at) {
   const ServeConfig& serve = flags.serve;
   const int local_workers = serve.prefill + serve.decode + serve.both;
   ChildSpec spec{.name = StrCat(role == "both" ? "worker" : role, "-", index), .restart = serve.restart};
-  spec.argv = {"worker",     "--role",  role,        "--host",      "127.0.0.1", "--port",
-               StrCat(port), "--model", serve.model, "--worker-id", spec.name};
+  spec.argv = {"worker",        "--role",  role,        "--host",      at.host,  "--port",
+               StrCat(at.port), "--model", serve.model, "--worker-id", spec.name};
   if (!flags.set.given().contains("local-workers")) spec.argv.push_back(StrCat("--local-workers=", local_workers));
   for (const std::string& name : flags.serve.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   AppendGiven(flags.set, "worker", spec.argv);
@@ -126,11 +128,11 @@ ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index
 }
 
 // `router_flags`: what the router's flags are given beside those of the command line.
-ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_ports,
+ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<net::HostPort>& workers,
                      const std::vector<std::string>& router_flags) {
   ChildSpec spec{.name = "router", .restart = flags.serve.restart, .front = true};
   spec.argv = {"router", "--model", flags.serve.model};
-  for (int port : worker_ports) spec.argv.push_back(StrCat("--worker=127.0.0.1:", port));
+  for (const net::HostPort& one : workers) spec.argv.push_back("--worker=" + net::JoinHostPort(one.host, one.port));
   for (const std::string& name : flags.serve.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   if (!flags.ready.ready_file.empty()) spec.argv.push_back("--ready-file=" + flags.ready.ready_file);
   AppendGiven(flags.set, "router", spec.argv);
@@ -212,17 +214,18 @@ absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
     return supervisor.Start(std::move(spec));
   };
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> router_flags, TakeRouterPorts(flags, ports));
-  std::vector<int> worker_ports;
+  const std::string host = net::LoopbackHost();
+  std::vector<net::HostPort> workers;
   for (const auto& [role, count] : {std::pair{"decode", flags.serve.decode}, std::pair{"prefill", flags.serve.prefill},
                                     std::pair{"both", flags.serve.both}}) {
     for (int i = 0; i < count; ++i) {
-      BATON_ASSIGN_OR_RETURN(const int port, ports.Take("127.0.0.1", 0, "a worker's"));
-      worker_ports.push_back(port);
-      BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, role, i, port)));
+      BATON_ASSIGN_OR_RETURN(const int port, ports.Take(host, 0, "a worker's"));
+      workers.push_back({host, static_cast<uint16_t>(port)});
+      BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, role, i, workers.back())));
     }
   }
   BATON_RETURN_IF_ERROR(HideApiKeys(flags.set, flags.router_config.api_key_file, router_flags));
-  return start(RouterSpec(flags, worker_ports, router_flags));
+  return start(RouterSpec(flags, workers, router_flags));
 }
 
 absl::Status CheckServe(ServeConfig& serve) {

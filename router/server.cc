@@ -347,6 +347,7 @@ void RouterServer::Parts::WatchHealth() {
 void RouterServer::Parts::Drain() {
   admission.Drain();
   if (grpc) grpc->SetServing(false);
+  if (http) http->Drain();
 }
 
 // Requests first hear that their workers are gone, which ends them with a proper error; then what carries them closes.

@@ -117,4 +117,12 @@ absl::StatusOr<int> ListenAt(const SocketAddress& where, int flags, int backlog)
   return why;
 }
 
+std::string LoopbackHost() {
+  const absl::StatusOr<SocketAddress> four = SocketAddress::Of("127.0.0.1", 0);
+  const int bound = four.ok() ? BoundSocket(*four, 0) : -1;
+  if (bound < 0) return "::1";
+  close(bound);
+  return "127.0.0.1";
+}
+
 }  // namespace baton::net

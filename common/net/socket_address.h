@@ -49,5 +49,7 @@ absl::StatusOr<SocketAddress> AddressToBind(const std::string& host, uint16_t po
 absl::StatusOr<int> ListenAt(const SocketAddress& where, int flags, int backlog);
 /// As ListenAt, without listening: whether the port can be had. errno is the reason when it is -1.
 int BoundSocket(const SocketAddress& where, int flags);
+/// Where processes of one machine listen for each other: "127.0.0.1", or "::1" on one that has no IPv4.
+std::string LoopbackHost();
 
 }  // namespace baton::net

@@ -95,10 +95,10 @@ class LinuxTls final : public KernelTls {
 class Loop {
  public:
   absl::Status Open() {
-    BATON_ASSIGN_OR_RETURN(const net::SocketAddress any, net::SocketAddress::Of("127.0.0.1", 0));
+    BATON_ASSIGN_OR_RETURN(const net::SocketAddress any, net::SocketAddress::Of(net::LoopbackHost(), 0));
     BATON_ASSIGN_OR_RETURN(listener_, net::ListenAt(any, 0, 1));
     const net::SocketAddress where = net::SocketAddress::OfSocket(listener_);
-    dialled_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    dialled_ = socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (dialled_ < 0 || connect(dialled_, where.get(), where.bytes()) != 0) return Lost("connect");
     return absl::OkStatus();
   }

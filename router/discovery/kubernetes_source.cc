@@ -9,13 +9,13 @@
 #include "common/clock.h"
 #include "common/net/address.h"
 #include "common/status.h"
+#include "router/discovery/list_watch.h"
 #include "router/discovery/slice_book.h"
 #include "router/pausing_thread.h"
 
 namespace baton::router {
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::milliseconds(200), kLongestPause = std::chrono::seconds(10);
 constexpr Duration kAnswerWithin = std::chrono::seconds(15);
 constexpr int kWatchSeconds = 240, kPageSize = 500;
 constexpr size_t kMostTokenBytes = 64 << 10;
@@ -62,25 +62,14 @@ class KubernetesSource final : public EndpointSource {
 
  private:
   void Run() {
-    Duration pause = kFirstPause;
     while (!thread_.stopping()) {
-      const bool lists = book_.resource_version().empty() || list_again_;
       const TimePoint began = clock_.Now();
+      const bool lists = turns_.Begin(!book_.resource_version().empty()) == ListWatch::Turn::kList;
       const absl::Status status = lists ? List() : Watch();
-      const bool lasted = clock_.Now() - began > kFirstPause;
       if (thread_.stopping()) return;
-      if (status.ok() && (lists || lasted)) {
-        pause = kFirstPause;
-        continue;
-      }
-      if (absl::IsOutOfRange(status)) {  // 410: nothing is wrong, but a server that says it each time is not hurried
-        list_again_ = true;
-      } else if (!status.ok()) {
-        list_again_ |= absl::IsInvalidArgument(status);  // an event that nobody reads would come again from there
-        log_.Failed(status, known_.size());
-      }
-      thread_.Pause(pause);
-      pause = std::min(2 * pause, kLongestPause);
+      const ListWatch::Ended ended = turns_.End(status, clock_.Now() - began);
+      if (ended.failed) log_.Failed(status, known_.size());
+      if (ended.pause > Duration::zero()) thread_.Pause(ended.pause);
     }
   }
 
@@ -111,7 +100,6 @@ class KubernetesSource final : public EndpointSource {
       BATON_ASSIGN_OR_RETURN(const std::string page, FetchWhole(request, kAnswerWithin, stop_));
       BATON_RETURN_IF_ERROR(book_.Page(page));
     } while (!book_.next_page().empty());
-    list_again_ = false;
     Changed();
     return absl::OkStatus();
   }
@@ -120,9 +108,8 @@ class KubernetesSource final : public EndpointSource {
     const std::string query = StrCat("&watch=true&allowWatchBookmarks=true&timeoutSeconds=", kWatchSeconds,
                                      "&resourceVersion=", Escaped(book_.resource_version()));
     BATON_ASSIGN_OR_RETURN(const HttpCall request, RequestOf(query));
-    list_again_ = true;  // a server that was away may be another, which does not know the version
     const auto on_open = [this] {
-      list_again_ = false;
+      turns_.Opened();
       Changed();
     };
     return FetchLines(request, {kAnswerWithin, kWatchWithin}, stop_, on_open, [this](std::string_view line) {
@@ -150,7 +137,7 @@ class KubernetesSource final : public EndpointSource {
   Tell tell_;
   SourceLog log_;
   SliceBook book_;
-  bool list_again_ = false;
+  ListWatch turns_;
   std::vector<Endpoint> known_;
   CallStop stop_;
   PausingThread thread_;

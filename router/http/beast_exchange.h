@@ -4,6 +4,7 @@
 // to its loop's thread. Include only from .cc files.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -20,12 +21,14 @@ namespace baton::router {
 
 class BeastExchange final : public HttpExchange, public std::enable_shared_from_this<BeastExchange> {
  public:
-  BeastExchange(EventLoop& loop, boost::asio::io_context& context, const HttpHeaders& always, bool keep_alive,
-                bool http11, bool head)
+  /// `always`, `draining`: they outlive it.
+  BeastExchange(EventLoop& loop, boost::asio::io_context& context, const HttpHeaders& always,
+                const std::atomic<bool>& draining, bool keep_alive, bool http11, bool head)
       : loop_(loop),
         context_(context),
         wake_(context),
         always_(always),
+        draining_(draining),
         keep_alive_(keep_alive),
         http11_(http11),
         head_only_(head) {
@@ -134,6 +137,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     wake_.cancel();  // the coroutine waits for the client, or finds that it is gone
   }
   void Head(int status, const HttpHeaders& headers, const std::string& content_type) {
+    keep_alive_ = keep_alive_ && !draining_;
     absl::StrAppend(&pending_, "HTTP/1.1 ", status, " ", HttpReason(status), "\r\n");
     if (status != 204) absl::StrAppend(&pending_, "Content-Type: ", content_type, "\r\n");
     for (const auto& [key, value] : headers) absl::StrAppend(&pending_, key, ": ", value, "\r\n");
@@ -147,6 +151,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   ClientStream* idle_ = nullptr;
   bool flush_posted_ = false;
   const HttpHeaders& always_;
+  const std::atomic<bool>& draining_;  ///< whoever is answered from now on comes again by another connection
   bool keep_alive_;
   const bool http11_, head_only_;
   std::string pending_;

@@ -105,12 +105,13 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   const HttpHandler handler;
   tcp::acceptor acceptor;
   uint16_t port = 0;
+  void CloseUnused();
   void Close(bool also_those_that_send);
   void Left(HttpPlace& place);
   bool WaitEmpty(Duration timeout);
 
   net::ConnectionPlaces places;
-  std::atomic<bool> stopping{false};
+  std::atomic<bool> draining{false}, stopping{false};
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;                          // guards what follows
@@ -240,7 +241,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, HttpPl
   auto* read = std::get_if<ReadHttpRequest>(&incoming);
   if (read == nullptr || !places.SetBusy(place)) co_return false;
   c.exchange = std::make_shared<BeastExchange>(pool.at(place.home), EventLoopPoolAccess::Context(pool, place.home),
-                                               options.always, read->keep_alive, read->http11, read->head);
+                                               options.always, draining, read->keep_alive, read->http11, read->head);
   c.body_unread = read->body_unread;
   c.asked = true;
   try {
@@ -308,8 +309,9 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, HttpPlace& pl
     if (!whole) c.exchange->ClientGone();
     c.exchange->Release();
     error_code ignored;
-    c.stream.socket().cancel(ignored);  // of WatchForClose
-    more = whole && c.exchange->keep_alive();
+    c.stream.socket().cancel(ignored);                      // of WatchForClose
+    const bool drained = draining && c.buffer.size() == 0;  // what has come is answered
+    more = whole && c.exchange->keep_alive() && !drained;
     c.exchange.reset();
     places.SetIdle(place);
   }
@@ -331,6 +333,21 @@ void HttpServer::Inner::Left(HttpPlace& place) {
 bool HttpServer::Inner::WaitEmpty(Duration timeout) {
   std::unique_lock lock(mutex);
   return left.wait_for(lock, timeout, [this] { return served == 0; });
+}
+
+// Nothing has come on them since the last answer: their clients hear the end before they ask again, or just after.
+void HttpServer::Inner::CloseUnused() {
+  for (size_t i = 0; i < pool.size(); ++i) {
+    std::promise<void> done;
+    pool.at(i).Post([&, i] {
+      for (ClientConnection* c : open[i]) {
+        error_code error;
+        if (c->between_requests && c->stream.socket().available(error) == 0) c->stream.tcp().cancel();
+      }
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
 }
 
 // Connections whose answer is complete may be left to send it.
@@ -387,6 +404,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
 HttpServer::~HttpServer() { Stop(); }
 uint16_t HttpServer::port() const { return inner_->port; }
 int32_t HttpServer::connections() const { return inner_->places.all(); }
+
+void HttpServer::Drain() {
+  if (!inner_->draining.exchange(true)) inner_->CloseUnused();
+}
 
 void HttpServer::StopAccepting() {
   std::promise<void> done;

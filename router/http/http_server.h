@@ -65,6 +65,9 @@ class HttpServer {
 
   uint16_t port() const;
   int32_t connections() const;
+  /// Clients are to go elsewhere: whoever is answered from now on hears that the connection ends, and those on which
+  /// nobody asks anything end at once. New ones are taken and answered. Idempotent; on none of the pool's threads.
+  void Drain();
   /// No new connections.
   void StopAccepting();
   /// Closes every connection; answers that are complete get 2 s to be sent. Idempotent; call before the pool stops, on

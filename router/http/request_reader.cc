@@ -125,8 +125,10 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
   size_t n = c.stream.holds_text() ? c.stream.ReadNow(into, error) : 0;
   const int32_t idle_ms = c.asked ? options.keep_alive_ms : std::min(options.keep_alive_ms, options.read_timeout_ms);
   if (n == 0 && !error) c.stream.tcp().expires_after(milliseconds(idle_ms));
+  c.between_requests = c.asked && n == 0;
   while (n == 0 && !error) {  // of TLS, some bytes bring no text
     n = co_await c.stream.tcp().async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+    c.between_requests = false;
     n = c.stream.Arrived(n, into, error);
   }
   c.buffer.commit(n);

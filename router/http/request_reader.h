@@ -26,6 +26,7 @@ struct ClientConnection {
   ReadDeadline deadline{stream.tcp()};           ///< of a request that has begun to arrive
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
   bool asked = false;                            ///< a request has come before
+  bool between_requests = false;                 ///< it waits for the first byte of a request that is not its first
   bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
 };
 

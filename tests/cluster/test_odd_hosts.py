@@ -12,11 +12,14 @@ import tempfile
 import unittest
 import urllib.request
 
-from harness import BATON, TINY, run
+from harness import BATON, TINY, Cluster, run
+from hosts import Hosts, ip, why_not
 from test_discovery import Discovery, Load, Worker
+from test_flip import answers
 from test_hostile_tls import Forged, Front
 from test_tls import Certs, Process, port_of, router, worker
 
+SKIP = why_not()
 NO_SIX = not pathlib.Path("/proc/net/if_inet6").exists() or not pathlib.Path("/proc/net/if_inet6").read_text()
 BODY = {"model": "tiny-llama", "prompt": "the quick brown fox jumps over the lazy dog " * 8, "max_tokens": 6, "temperature": 0}
 
@@ -132,6 +135,23 @@ class EveryAddress(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr + done.stdout)
             self.assertIn(f"--advertise-host: {host} is every address of this machine, and which of them others reach is not known: there is no default route, and "
                           "no address but loopback", done.stderr)
+
+
+class SixAlone(unittest.TestCase):
+    @unittest.skipIf(SKIP, SKIP)
+    def test_a_machine_without_ipv4_serves_with_ranks_that_are_processes(self):
+        width = ["--threads", 1, "--reduction-width", 2]
+        with Cluster(args=width) as c:
+            want = answers(c)
+        ranks = ["--decode.tensor-parallel-size", 2, "--decode.distributed-executor-backend", "mp", "--transport", "tcp"]
+        with Hosts(["six"], six=True) as hosts:
+            ip("-n", hosts.netns("six"), "addr", "del", "127.0.0.1/8", "dev", "lo")
+            with hosts.inside("six"), Cluster(args=["--host", "::1", "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, *width, *ranks]) as c:
+                c.host = c.host.strip("[]")
+                self.assertEqual(answers(c), want)
+                self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
+                with self.assertRaises(OSError):
+                    socket.create_server(("127.0.0.1", 0))
 
 
 class OtherModel(Discovery):

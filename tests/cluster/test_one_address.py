@@ -1,49 +1,18 @@
 """Several workers behind one address, as a Kubernetes Service with an address of its own puts them: a router's orders reach the
 worker that it greeted, or none."""
-import contextlib
 import json
-import socket
-import threading
 import unittest
 import urllib.request
 
+from balancer import Balancer
 from test_discovery import BODIES, Discovery, Load, answer
 
 
 class OneAddress(Discovery):
     def balancer(self, choose):
-        """A TCP balancer: its address, and what ends its connections. `choose(number)` is the port that the connection of this
-        number, since the start or that end, goes to."""
-        door = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(door.close)
-        ends = []
-
-        def pump(source, sink):
-            with contextlib.suppress(OSError):
-                while data := source.recv(1 << 16):
-                    sink.sendall(data)
-            for one in (source, sink):
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-        def accept():
-            with contextlib.suppress(OSError):  # closed
-                while True:
-                    near, _ = door.accept()
-                    far = socket.create_connection(("127.0.0.1", choose(len(ends) // 2)))
-                    ends.extend((near, far))
-                    for pair in ((near, far), (far, near)):
-                        threading.Thread(target=pump, args=pair, daemon=True).start()
-
-        def cut():
-            old = ends[:]
-            ends.clear()
-            for one in old:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-        threading.Thread(target=accept, daemon=True).start()
-        return f"127.0.0.1:{door.getsockname()[1]}", cut
+        balancer = Balancer(lambda number: [choose(number)]).__enter__()
+        self.addCleanup(balancer.__exit__)
+        return f"{balancer.host}:{balancer.port}", balancer.cut
 
     def secret(self):
         self.path("secret").write_text("a secret that every process of this cluster knows\n")

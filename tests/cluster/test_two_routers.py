@@ -1,5 +1,6 @@
 """Two routers on the same workers: both serve, both know what is cached where, and the death of one frees what it held."""
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -11,8 +12,9 @@ import threading
 import time
 import unittest
 
-from harness import BATON, HELD, TINY, Cluster, in_parallel, not_reading, run
-from test_flip import workers
+from balancer import Balancer
+from harness import BATON, HELD, TINY, Cluster, HeldStream, in_parallel, not_reading, run, texts
+from test_flip import Load, answers, workers
 from test_promise_a import answer
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
@@ -62,7 +64,22 @@ class Worker:
         assert kind is not None or code == 0, f"exit {code}:\n{self.log.read_text()[-3000:]}"
 
 
-class TwoRouters(unittest.TestCase):
+class Address(Cluster):
+    """What is behind an address that others listen at."""
+
+    def __init__(self, host, port):
+        super().__init__()
+        self.host, self.port = host, port
+
+    def __enter__(self):
+        self.log.touch()
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Routers(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="baton-test-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -74,6 +91,8 @@ class TwoRouters(unittest.TestCase):
         addresses = [w.address for w in there]
         return Router(addresses, self.key_file, args), Router(addresses, self.key_file, args)
 
+
+class TwoRouters(Routers):
     def test_both_serve_and_each_knows_what_the_other_made_the_workers_cache(self):
         with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
             a, b = self.both([p, d], ["--local-prefill-max-tokens", 8])
@@ -162,6 +181,88 @@ class TwoRouters(unittest.TestCase):
                 b.wait_until(lambda: b.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are free", 5)
                 b.wait_until(lambda: all(b.metric(name) == 0 for name in HELD), "nothing of a handoff is held", 5)
                 self.assertEqual(answer(b, {**BODY, "max_tokens": 1400, "ignore_eos": True}), alone)
+
+
+class OneAddress(Routers):
+    """Two routers behind an address that knows connections only, with default flags."""
+
+    def test_one_that_drains_restarts_or_dies_under_load_costs_the_other_nothing(self):
+        with contextlib.ExitStack() as stack:
+            there = [stack.enter_context(Worker(role, self.folder, self.key_file)) for role in ("prefill", "decode")]
+            first, b = self.both(there)
+            stack.enter_context(b)
+            with first:
+                open_to = [first, b]
+                balancer = stack.enter_context(Balancer(lambda number: [r.port for r in open_to[number % 2:] + open_to[:number % 2]]))
+                front = stack.enter_context(Address(balancer.host, balancer.port))
+                want = answers(first)
+                self.assertEqual(answers(front), want)
+                self.drains(first, b, open_to, front, want)
+            again = Router([w.address for w in there], self.key_file)
+            with again:
+                self.restarts(again, b, want)
+                open_to.insert(0, again)
+                self.dies(again, b, open_to, front, want)
+            b.wait_until(lambda: all(b.metric(name) == 0 for name in HELD), "nothing is held of who died", 10)
+            self.assertEqual(answers(front), want)
+
+    @contextlib.contextmanager
+    def stream_of(self, router, open_to, front):
+        """A stream through the address that this router answers, and nobody reads; what one alone would answer."""
+        kept, open_to[:] = open_to[:], [router]
+        try:
+            stream = HeldStream(front, prompt=LONG, n=2)
+        finally:
+            open_to[:] = kept
+        with stream:
+            yield stream
+
+    def whole(self, stream, router):
+        self.assertEqual(texts(stream.rest()), [c["text"] for c in router.post("/v1/completions", stream.body).json()["choices"]])
+
+    def drains(self, a, b, open_to, front, want):
+        kept, open_to[:] = open_to[:], [a]
+        idle = front.connection(timeout=10)
+        idle.request("GET", "/v1/models")
+        self.assertEqual(idle.getresponse().read()[:1], b"{")
+        open_to[:] = kept
+        with self.stream_of(a, open_to, front) as ends, self.stream_of(b, open_to, front) as other, Load(front, want) as load:
+            b.wait_until(lambda: load.count > 6, "requests")
+            open_to.remove(a)  # as who stops a process takes it out of the address first
+            a.process.send_signal(signal.SIGTERM)
+            b.wait_until(lambda: "draining" in a.log.read_text(), "the drain")
+            self.assertEqual(idle.sock.recv(1), b"", "who asks nothing is sent elsewhere before he asks")
+            idle.close()
+            seen = load.count
+            b.wait_until(lambda: load.count > seen + 6, "requests while it drains")
+            self.assertIsNone(a.process.poll(), "a stream still runs there")
+            self.whole(ends, b)
+            self.assertEqual(a.process.wait(60), 0)
+            seen = load.count
+            b.wait_until(lambda: load.count > seen + 6, "requests")
+            self.whole(other, b)
+        self.assertEqual(load.wrong, [])
+
+    def restarts(self, again, b, want):
+        again.wait_until(lambda: again.metric("baton_router_index_units") == b.metric("baton_router_index_units") > 0, "what workers have cached")
+        body = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 4, "seed": 5, "temperature": 0}
+        cached = [router.post("/v1/completions", body).json()["usage"]["prompt_tokens_details"]["cached_tokens"] for router in (b, b, again)]
+        self.assertGreater(cached[1], 0)
+        self.assertEqual(cached[2], cached[1])
+        self.assertEqual(answers(again), want)
+
+    def dies(self, a, b, open_to, front, want):
+        with self.stream_of(a, open_to, front) as lost, self.stream_of(b, open_to, front) as other, Load(front, want) as load:
+            a.wait_until(lambda: load.count > 6 and a.metric("baton_router_running_requests") > 1, "requests at both")
+            a.kill()
+            seen = load.count
+            b.wait_until(lambda: load.count > seen + 6, "requests")
+            with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
+                lost.rest()  # never half an answer that looks whole
+            self.whole(other, b)
+        self.assertLessEqual(len(load.wrong), len(load.threads), load.wrong)  # each client's request of that moment
+        for wrong in load.wrong:
+            self.assertRegex(str(wrong), "RemoteDisconnected|ConnectionReset|IncompleteRead|BrokenPipe")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// A router when clients leave, workers die, refuse, load or differ, and when it is full, draining or stopped.
+// A router when clients leave, workers die, refuse, load or differ, and when it is full or stopped.
 #include <chrono>
 #include <thread>
 
@@ -357,24 +357,6 @@ TEST_F(RouterTest, AClientThatStopsSendingHasOpenAisErrorWithTheSeconds) {
   EXPECT_EQ(error["type"], "timeout_error");
   EXPECT_EQ(error["message"],
             "The request did not arrive whole within 1.5 seconds of its first byte (--read-timeout-ms).");
-}
-
-TEST_F(RouterTest, DrainRefusesNewRequestsAndLetsRunningOnesFinish) {
-  FakeWorker worker({.hold_after = 1});
-  Start({&worker});
-  HttpConnection c(port_);
-  c.Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":9,"stream":true)")));
-  c.ReceiveUntil("data: ");
-  server_->Drain();
-  EXPECT_EQ(Complete().status, 503);
-  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/ready").body)["status"], "draining");
-  EXPECT_FALSE(server_->WaitDrained(std::chrono::milliseconds(20)));
-  worker.Release();
-  EXPECT_TRUE(server_->WaitDrained(std::chrono::seconds(10)));
-  server_->Stop();
-  const std::vector<std::string> events = EventsOf(c.Receive().body);
-  EXPECT_EQ(events.back(), "[DONE]");
-  EXPECT_EQ(StreamedText(events), FakeWorker::TextOf(0, 8, 9));
 }
 
 TEST_F(RouterTest, StopEndsWhatStillRunsWithAnError) {
