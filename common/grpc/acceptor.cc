@@ -20,7 +20,6 @@
 #include "common/errno_text.h"
 #include "common/grpc/error_lines.h"
 #include "common/log.h"
-#include "common/net/connection_places.h"
 #include "common/str_cat.h"
 
 namespace baton::net {
@@ -30,7 +29,7 @@ using Endpoint = boost::asio::ip::tcp::endpoint;
 
 /// Whoever asks in vain costs no more than one look at all connections in this time.
 constexpr Duration kSweepPause = std::chrono::milliseconds(20);
-constexpr int kNoDescriptorPauseMs = 10, kGivenUpAtOnce = 16;
+constexpr int kNoDescriptorPauseMs = 10;
 constexpr size_t kMostKnown = 1024;
 /// At a time, of what came on a connection that we end.
 constexpr size_t kMostThrownAway = 1 << 30;
@@ -74,10 +73,11 @@ GrpcAcceptor::GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::
       to_(std::move(to)),
       listener_(listener),
       stop_(eventfd(0, EFD_CLOEXEC)),
+      arrivals_(epoll_create1(EPOLL_CLOEXEC)),
       heard_(epoll_create1(EPOLL_CLOEXEC)),
-      shares_(options_.limits),
-      spare_{eventfd(0, EFD_CLOEXEC), stop_} {
-  BATON_CHECK(stop_ >= 0 && heard_ >= 0 && spare_.slot >= 0, "no eventfd: ", ErrnoText(errno));
+      spare_{eventfd(0, EFD_CLOEXEC), stop_},
+      places_(options_.limits) {
+  BATON_CHECK(stop_ >= 0 && arrivals_ >= 0 && heard_ >= 0 && spare_.slot >= 0, "no eventfd: ", ErrnoText(errno));
   Endpoint bound;
   socklen_t bytes = static_cast<socklen_t>(bound.capacity());
   BATON_CHECK(getsockname(listener_, bound.data(), &bytes) == 0, "getsockname: ", ErrnoText(errno));
@@ -89,6 +89,7 @@ GrpcAcceptor::~GrpcAcceptor() {
   Stop();
   close(stop_);
   close(heard_);
+  close(arrivals_);
   close(spare_.slot);
 }
 
@@ -102,14 +103,19 @@ void GrpcAcceptor::Stop() {
   if (thread_.joinable()) thread_.join();
   if (listener_ >= 0) close(listener_);
   listener_ = -1;
+  std::lock_guard lock(mutex_);
+  while (!waiting_.empty()) Forget(*std::shared_ptr<Taken>(waiting_.begin()->second));
 }
 
 void GrpcAcceptor::Run() {
   for (;;) {
     const std::optional<int> pause_ms = PauseMs();
-    pollfd wait[] = {{listener_, POLLIN, 0}, {stop_, POLLIN, 0}, {pause_ms == 0 ? heard_ : -1, POLLIN, 0}};
+    pollfd wait[] = {
+        {listener_, POLLIN, 0}, {stop_, POLLIN, 0}, {arrivals_, POLLIN, 0}, {pause_ms == 0 ? heard_ : -1, POLLIN, 0}};
     poll(wait, std::size(wait), pause_ms == 0 ? kLookAtAllMs : pause_ms.value_or(-1));
     if (wait[1].revents != 0) return;
+    if (wait[2].revents != 0) LookAtArrivals();
+    DropSilent();
     if (pause_ms == 0) CountBytes();
     if (wait[0].revents == 0) continue;
     Endpoint peer;
@@ -127,31 +133,47 @@ void GrpcAcceptor::Run() {
   }
 }
 
+GrpcAcceptor::Taken::Taken(const Endpoint& peer, int descriptor, TimePoint now, uint64_t count,
+                           SpareDescriptor spare_slot)
+    : Place(CountedAs(peer.address())),
+      end(Plain(peer)),
+      fd(descriptor),
+      inode(SocketInode(descriptor)),
+      since(now),
+      number(count),
+      spare(spare_slot),
+      silent_since(now) {}
+
+/// Of a message, perhaps: nobody hears of one before all of it is here.
+uint64_t GrpcAcceptor::Taken::Brought() const {
+  const uint64_t all = bytes_come();
+  return all - std::min(all, silent_bytes.value_or(0));
+}
+
 void GrpcAcceptor::Take(int fd, const Endpoint& peer) {
-  const boost::asio::ip::address from = CountedAs(peer.address());
+  const auto one = std::make_shared<Taken>(peer, fd, clock_.Now(), ++number_, spare_);
   const char* full = nullptr;
   {
     std::lock_guard lock(mutex_);
-    full = Enter(from);
-    if (full == nullptr) {
-      const Endpoint end = Plain(peer);
-      if (const auto ended = taken_.find(end); ended != taken_.end()) Forget(ended);  // a port is used again
-      taken_[end] = {fd, SocketInode(fd), clock_.Now(), ++number_};
-      taken_[end].silent_since = clock_.Now();
-      if (options_.vain_tries > 0 || CountsCalls()) {
-        if (Limited(from)) vain_.Count(from);
-        in_vain_[number_] = end;
-        Hear(fd, number_);
-      }
-      if (options_.greeted_stay || options_.useful_stay) GivesWay(taken_.find(end), &not_greeted_);
-    }
+    full = Enter(one);
+    if (full == nullptr && Limited(one->from())) vain_.Count(one->from());
   }
   if (full != nullptr) {
-    Refuse(from, full);
+    Refuse(one->from(), full);
     close(fd);
     return;
   }
-  const int on = 1;
+  options_.first_bytes_time > Duration() ? AwaitFirst(one) : HandOver(*one);
+}
+
+/// To gRPC.
+void GrpcAcceptor::HandOver(Taken& one) {
+  if (options_.vain_tries > 0 || CountsCalls()) {
+    std::lock_guard lock(mutex_);
+    in_vain_[one.number] = &one;
+    Hear(one.fd, one.number);
+  }
+  const int fd = one.fd, on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = listener_;
@@ -180,17 +202,20 @@ bool GrpcAcceptor::Limited(const boost::asio::ip::address& from) const {
   return options_.limits.loopback_too || !IsThisMachine(from);
 }
 
-const char* GrpcAcceptor::Enter(const boost::asio::ip::address& from) {
+const char* GrpcAcceptor::Enter(const std::shared_ptr<Taken>& one) {
+  const boost::asio::ip::address& from = one->from();
   if (Limited(from) && !known_.contains(from)) {
     if (!vain_.May(from)) return kVainTries;
     if (!strangers_.May(from)) return "new-connections-per-address";
   }
-  const char* full = shares_.Enter(from, yielding_);
-  if (full != nullptr) {
-    Sweep();
-    full = shares_.Enter(from, yielding_);
-  }
-  return full != nullptr && MakeRoom(from, full == kFull) ? nullptr : full;
+  if (Taken* const ended = Find(one->end)) Forget(*ended);  // a port is used again
+  if (places_.Full(from) != nullptr) Sweep();
+  const ConnectionPlaces::Entered entered = places_.Enter(*one);
+  if (entered.full != nullptr) return entered.full;
+  if (entered.gave_way) GaveWay(*entered.gave_way);
+  if (!options_.greeted_stay && !options_.useful_stay) places_.SetBusy(*one);
+  taken_[one->end] = one;
+  return nullptr;
 }
 
 /// Gives back the places of connections that have ended.
@@ -198,106 +223,63 @@ void GrpcAcceptor::Sweep() {
   const TimePoint now = clock_.Now();
   if (now - swept_ < kSweepPause) return;
   swept_ = now;
-  for (auto one = taken_.begin(); one != taken_.end();) {
-    const auto at = one++;
-    if (SocketInode(at->second.fd) != at->second.inode) Forget(at);
+  for (auto at = taken_.begin(); at != taken_.end();) {
+    Taken& one = *(at++)->second;
+    if (SocketInode(one.fd) != one.inode) Forget(one);
   }
 }
 
-/// Ends the oldest connection, of all or of the address, that may give way; `from` has its place. False: there is none.
-bool GrpcAcceptor::MakeRoom(const boost::asio::ip::address& from, bool of_all) {
-  const auto oldest = Oldest(of_all ? nullptr : &from);
-  if (!oldest) return false;
-  const boost::asio::ip::address whose = CountedAs((*oldest)->first.address());
-  if (End(*oldest)) options_.refused("for-another");
-  Remove(*oldest);
-  shares_.Replace(whose, from);
-  return true;
+/// Another connection has its place, or is to have its descriptor.
+void GrpcAcceptor::GaveWay(ConnectionPlaces::Place& place) {
+  Taken& one = static_cast<Taken&>(place);
+  if (End(one)) options_.refused("for-another");
+  Remove(one);
 }
 
 /// Ends some, where this process has no file descriptor left.
 void GrpcAcceptor::GiveUpSome() {
   std::lock_guard lock(mutex_);
-  for (int i = 0; i < kGivenUpAtOnce; ++i) {
-    const auto oldest = Oldest(nullptr);
-    if (!oldest) return;
-    if (End(*oldest)) options_.refused("for-another");
-    Forget(*oldest);
-  }
+  for (const auto& place : places_.GiveUpSome()) GaveWay(*place);
 }
 
-/// The first to give way, of all or of an address. None: nobody does.
-std::optional<GrpcAcceptor::Connections::iterator> GrpcAcceptor::Oldest(const boost::asio::ip::address* of) {
-  for (Waiting* among : {&not_greeted_, &idle_}) {
-    const uint64_t last = turns_;  // those behind it have been looked at
-    for (auto at = among->begin(); at != among->end();) {
-      const uint64_t turn = at->first;
-      const auto one = taken_.find((at++)->second);
-      if (of != nullptr && CountedAs(one->first.address()) != *of) continue;
-      if (turn > last || !IsSending(one)) return one;
-      GivesWay(one, among);
-    }
-  }
-  return std::nullopt;
-}
-
-/// Whether much of a message has come on it since its latest turn.
-bool GrpcAcceptor::IsSending(Connections::iterator one) {
-  const uint64_t bytes = BytesOf(one), before = std::max(one->second.turn_bytes, one->second.silent_bytes.value_or(0));
-  one->second.turn_bytes = bytes;
-  return bytes >= before + ConnectionPlaces::kBytesOfAPlace;
+GrpcAcceptor::Taken* GrpcAcceptor::Find(const Endpoint& end) const {
+  const auto one = taken_.find(end);
+  return one == taken_.end() ? nullptr : one->second.get();
 }
 
 /// What has come and was not read goes, too: gRPC would go on with it. False: it has ended already.
-bool GrpcAcceptor::End(Connections::iterator one) {
-  const HeldSocket held(one->second.fd, one->second.inode, spare_);
+bool GrpcAcceptor::End(const Taken& one) {
+  const HeldSocket held(one.fd, one.inode, one.spare);
   if (!held.open()) return false;
   shutdown(held.fd(), SHUT_RDWR);
   while (recv(held.fd(), nullptr, kMostThrownAway, MSG_DONTWAIT | MSG_TRUNC) > 0) continue;
   return true;
 }
 
-void GrpcAcceptor::Forget(Connections::iterator one) {
-  const boost::asio::ip::address from = CountedAs(one->first.address());
+void GrpcAcceptor::Forget(Taken& one) {
+  places_.Leave(one);
   Remove(one);
-  shares_.Leave(from);
 }
 
-/// But for its place.
-void GrpcAcceptor::Remove(Connections::iterator one) {
-  GivesWay(one, nullptr);
+/// It has no place any more.
+void GrpcAcceptor::Remove(Taken& one) {
   SetOpenCalls(one, 0);
-  in_vain_.erase(one->second.number);
-  asking_.erase(one->second.number);
-  taken_.erase(one);
-}
-
-/// It gives way to nobody, as long as it is not idle.
-void GrpcAcceptor::Stays(Connections::iterator one) {
-  if (one->second.gives_way == &not_greeted_) GivesWay(one, nullptr);
-}
-
-/// The last of `among`; null: it does not.
-void GrpcAcceptor::GivesWay(Connections::iterator one, Waiting* among) {
-  Taken& taken = one->second;
-  if (!shares_.Limited(CountedAs(one->first.address())))
-    yielding_ += int{among != nullptr} - int{taken.gives_way != nullptr};
-  if (taken.gives_way != nullptr) taken.gives_way->erase(taken.turn);
-  taken.gives_way = among;
-  if (among == nullptr) return;
-  taken.turn = ++turns_;
-  (*among)[taken.turn] = one->first;
+  in_vain_.erase(one.number);
+  asking_.erase(one.number);
+  if (one.ours) close(one.fd);
+  waiting_.erase(one.number);
+  taken_.erase(Endpoint(one.end));
 }
 
 void GrpcAcceptor::Greeted(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
-  const auto one = taken_.find(end);
-  if (one == taken_.end() || one->second.greeted) return;
-  one->second.greeted = true;
-  SetUseful(one);
-  Stays(one);
-  known_[CountedAs(end.address())] = one->second.number;
+  Taken* const one = Find(end);
+  if (one == nullptr || one->greeted) return;
+  one->greeted = true;
+  SetUseful(*one);
+  places_.SetBusy(*one);
+  known_[one->from()] = one->number;
   if (known_.size() > kMostKnown)
     known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second; }));
 }
@@ -305,55 +287,54 @@ void GrpcAcceptor::Greeted(std::string_view peer) {
 void GrpcAcceptor::Useful(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
-  if (const auto one = taken_.find(end); one != taken_.end()) SetUseful(one);
+  if (Taken* const one = Find(end)) SetUseful(*one);
 }
 
-void GrpcAcceptor::SetUseful(Connections::iterator one) {
-  if (std::exchange(one->second.useful, true)) return;
-  if (options_.useful_stay) Stays(one);
+void GrpcAcceptor::SetUseful(Taken& one) {
+  if (std::exchange(one.useful, true)) return;
+  if (options_.useful_stay) places_.SetBusy(one);
   CountBetweenCalls(one);
-  const boost::asio::ip::address from = CountedAs(one->first.address());
-  if (Limited(from)) vain_.TakeBack(from, one->second.tries);
+  if (Limited(one.from())) vain_.TakeBack(one.from(), one.tries);
 }
 
 bool GrpcAcceptor::MayAsk(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
-  const auto one = taken_.find(end);
-  if (one == taken_.end()) return true;
-  one->second.spoke = true;
-  ++one->second.calls;
-  if (one->second.gives_way == &idle_) GivesWay(one, nullptr);
-  return one->second.may_ask || one->second.useful;
+  Taken* const one = Find(end);
+  if (one == nullptr) return true;
+  one->spoke = true;
+  ++one->calls;
+  if (options_.useful_stay && one->useful) places_.SetBusy(*one);
+  return one->may_ask || one->useful;
 }
 
 void GrpcAcceptor::SetMayAsk(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
-  const auto one = taken_.find(end);
-  if (one == taken_.end()) return;
-  one->second.may_ask = true;
-  CountBetweenCalls(one);
+  Taken* const one = Find(end);
+  if (one == nullptr) return;
+  one->may_ask = true;
+  CountBetweenCalls(*one);
 }
 
 /// It is known by now: what comes on it is counted anew with each call.
-void GrpcAcceptor::CountBetweenCalls(Connections::iterator one) {
-  const bool hears = in_vain_.erase(one->second.number) > 0;
+void GrpcAcceptor::CountBetweenCalls(Taken& one) {
+  const bool hears = in_vain_.erase(one.number) > 0;
   SetOpenCalls(one, 0);
   if (!hears || options_.bytes_between_calls == 0) return;
-  one->second.spoke = true;
-  asking_[one->second.number] = one->first;
+  one.spoke = true;
+  asking_[one.number] = &one;
 }
 
-void GrpcAcceptor::Count(Connections::iterator one, double tries) {
-  vain_.Count(CountedAs(one->first.address()), tries);
-  one->second.tries += tries;
+void GrpcAcceptor::Count(Taken& one, double tries) {
+  vain_.Count(one.from(), tries);
+  one.tries += tries;
 }
 
 /// Whether a connection that was just counted must end. Once.
-bool GrpcAcceptor::HasNoneLeft(Connections::iterator one) {
-  if (vain_.May(CountedAs(one->first.address())) || one->second.greeted) return false;
-  return !std::exchange(one->second.ended, true);
+bool GrpcAcceptor::HasNoneLeft(Taken& one) {
+  if (vain_.May(one.from()) || one.greeted) return false;
+  return !std::exchange(one.ended, true);
 }
 
 void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
@@ -361,38 +342,41 @@ void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
   const boost::asio::ip::address from = CountedAs(end.address());
   {
     std::lock_guard lock(mutex_);
-    const auto one = taken_.find(end);
-    if (one != taken_.end()) OneLess(one);
+    Taken* const one = Find(end);
+    if (one != nullptr) OneLess(*one);
     if (!Limited(from)) return;
-    const bool useful = one != taken_.end() && one->second.useful;
-    if (useful && (call.asked || !call.given_up)) return;
-    if (one == taken_.end()) return vain_.Count(from, kTryOfACall);
-    useful ? vain_.Count(from, kTryOfACall) : Count(one, kTryOfACall);
-    if (!HasNoneLeft(one)) return;
+    if (one == nullptr) return vain_.Count(from, kTryOfACall);
+    if (one->useful && (call.asked || !call.given_up)) return;
+    one->useful ? vain_.Count(from, kTryOfACall) : Count(*one, kTryOfACall);
+    if (!HasNoneLeft(*one)) return;
   }
-  Refuse(from, kVainTries);
-  std::lock_guard lock(mutex_);
-  if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
+  EndRefused(end, kVainTries);
 }
 
 /// A call of it is over.
-void GrpcAcceptor::OneLess(Connections::iterator one) {
-  one->second.spoke = true;
-  one->second.calls = std::max(0, one->second.calls - 1);
-  one->second.silent_since = clock_.Now();
-  one->second.silent_bytes.reset();
-  if (options_.useful_stay && one->second.calls == 0 && one->second.useful) GivesWay(one, &idle_);
+void GrpcAcceptor::OneLess(Taken& one) {
+  one.spoke = true;
+  one.calls = std::max(0, one.calls - 1);
+  one.silent_since = clock_.Now();
+  one.silent_bytes.reset();
+  if (options_.useful_stay && one.calls == 0 && one.useful) places_.SetIdle(one);
 }
 
 void GrpcAcceptor::EndOf(std::string_view peer, const char* why) {
   const Endpoint end = PeerOf(peer);
   {
     std::lock_guard lock(mutex_);
-    const auto one = taken_.find(end);
-    if (one == taken_.end() || std::exchange(one->second.ended, true)) return;
-    End(one);
+    Taken* const one = Find(end);
+    if (one == nullptr || std::exchange(one->ended, true)) return;
   }
+  EndRefused(end, why);
+}
+
+/// One that was called ended. Before its end: who sees that finds it counted.
+void GrpcAcceptor::EndRefused(const Endpoint& end, const char* why) {
   Refuse(CountedAs(end.address()), why);
+  std::lock_guard lock(mutex_);
+  if (const Taken* const one = Find(end); one != nullptr && one->ended) End(*one);
 }
 
 Endpoint PeerOf(std::string_view grpc_name) {

@@ -22,6 +22,7 @@
 #include "common/grpc/channelz.h"
 #include "common/grpc/watched_calls.h"
 #include "common/limited_lines.h"
+#include "common/net/connection_places.h"
 #include "common/net/connection_shares.h"
 #include "common/net/held_socket.h"
 #include "common/net/idle_times.h"
@@ -63,6 +64,12 @@ class GrpcAcceptor {
     /// Calls that may be open on a connection that is no use yet, and on all such: more end that connection, or the one
     /// with the most calls of the address that has the most. 0: no limit.
     int64_t stranger_calls = 0, all_stranger_calls = 0;
+    /// gRPC hears of a connection once its first bytes are here: one that says nothing for so long is closed. Zero: at
+    /// once.
+    Duration first_bytes_time{};
+    /// The port speaks no TLS: one whose first bytes are not HTTP/2's, or are frames that ask nothing (FirstFlight), is
+    /// closed, and counts as two tries in vain, and more with what came. With `first_bytes_time`.
+    bool plain_text = false;
     /// It hears of the server's calls by itself. Else whoever has the server tells it.
     bool watches_calls = false;
     /// A connection that finds no place takes that of the oldest that has not greeted, of its own address where this is
@@ -73,8 +80,8 @@ class GrpcAcceptor {
     /// since it was last his turn counts as if he had just come.
     bool useful_stay = false;
     /// On any thread; why as ConnectionShares::Enter, or "new-connections-per-address", or "vain-tries-per-address", or
-    /// as EndOf, or "bytes-between-calls", or "unfinished-call", or "open-calls", or "for-another": it was taken and
-    /// lost its place.
+    /// as EndOf, or "bytes-between-calls", or "unfinished-call", or "open-calls", or "not-http2", or "vain-frames", or
+    /// "for-another": it was taken and lost its place.
     std::function<void(const char* why)> refused;
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
@@ -103,41 +110,52 @@ class GrpcAcceptor {
 
  private:
   using Endpoint = boost::asio::ip::tcp::endpoint;
-  using Waiting = std::map<uint64_t, Endpoint>;  ///< of `taken_`, the one first that gives way first
-  struct Taken {
-    int fd = -1;
-    uint64_t inode = 0;  ///< of the socket
-    TimePoint since{};
-    uint64_t number = 0;  ///< in the order of coming
+  struct Taken final : ConnectionPlaces::Place {
+    Taken(const Endpoint& peer, int descriptor, TimePoint now, uint64_t count, SpareDescriptor spare_slot);
+    uint64_t Brought() const override;
+    bool MayHaveBegun() const override { return true; }
+    uint64_t bytes_come() const;
+
+    const Endpoint end;  ///< the peer's
+    const int fd;
+    const uint64_t inode;  ///< of the socket
+    const TimePoint since;
+    const uint64_t number;  ///< in the order of coming
+    const SpareDescriptor spare;
     bool greeted = false, useful = false;
-    bool may_ask = false;          ///< its bytes are not counted
-    bool spoke = false;            ///< a call began or ended since the latest look
-    bool ended = false;            ///< by us
-    uint64_t bytes = 0;            ///< that had come at the latest look; of one that may ask, at its latest call
-    double tries = 1;              ///< in vain, that it was counted as until now
-    int calls = 0;                 ///< that are known to run
-    Waiting* gives_way = nullptr;  ///< `not_greeted_` or `idle_`; null: to nobody
-    uint64_t turn = 0;             ///< there
-    uint64_t turn_bytes = 0;       ///< that had come when its turn was
-    TimePoint silent_since{};      ///< when the latest of those ended, or it came
-    std::optional<uint64_t> silent_bytes = {};  ///< that had come by then; none: nobody has looked
-    int64_t socket = 0;                         ///< gRPC's number for it; 0: not known yet
-    int64_t open_calls = 0;                     ///< as long as its bytes count
-    TimePoint calls_until{};                    ///< there may be more
-    uint64_t calls_bytes = 0;                   ///< that had come when they were counted
-    std::optional<TimePoint> waits_since = {};  ///< that one whose message is not here has been open at every look
-    uint64_t waits_bytes = 0;                   ///< that had come by then
+    bool may_ask = false;    ///< its bytes are not counted
+    bool spoke = false;      ///< a call began or ended since the latest look
+    bool ended = false;      ///< by us
+    bool ours = false;       ///< gRPC has not heard of it: the descriptor is ours to close
+    uint64_t bytes = 0;      ///< that had come at the latest look; of one that may ask, at its latest call
+    double tries = 1;        ///< in vain, that it was counted as until now
+    int calls = 0;           ///< that are known to run
+    TimePoint silent_since;  ///< when the latest of those ended, or it came
+    std::optional<uint64_t> silent_bytes;  ///< that had come by then; none: nobody has looked
+    int64_t socket = 0;                    ///< gRPC's number for it; 0: not known yet
+    int64_t open_calls = 0;                ///< as long as its bytes count
+    TimePoint calls_until{};               ///< there may be more
+    uint64_t calls_bytes = 0;              ///< that had come when they were counted
+    std::optional<TimePoint> waits_since;  ///< that one whose message is not here has been open at every look
+    uint64_t waits_bytes = 0;              ///< that had come by then
   };
   struct LargeMessage {
     uint64_t number = 0;  ///< of the connection
     TimePoint since{};
   };
-  using Connections = std::map<Endpoint, Taken>;  ///< by the peer's end
   GrpcAcceptor(Options options, std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to, int listener);
   void Run();
   void Take(int fd, const Endpoint& peer);
+  void AwaitFirst(const std::shared_ptr<Taken>& one);
+  bool LookAtFirst(const std::shared_ptr<Taken>& one);
+  void LookAtArrivals();
+  bool GoneAtFirst(const std::shared_ptr<Taken>& one, const char* why);
+  void DropSilent();
+  void HandOver(Taken& one);
+  static double TriesOfBytes(uint64_t bytes);
   void Hear(int fd, uint64_t number);
   void Refuse(const boost::asio::ip::address& from, const char* why);
+  void EndRefused(const Endpoint& end, const char* why);
   bool Limited(const boost::asio::ip::address& from) const;
   std::optional<int> PauseMs();
   void CountBytes();
@@ -152,46 +170,42 @@ class GrpcAcceptor {
   /// Between two looks at all connections.
   static constexpr int kLookAtAllMs = 500;
   // With mutex_ held:
-  const char* Enter(const boost::asio::ip::address& from);
+  const char* Enter(const std::shared_ptr<Taken>& one);
   void Sweep();
-  bool MakeRoom(const boost::asio::ip::address& from, bool of_all);
-  void SetUseful(Connections::iterator one);
-  void CountBetweenCalls(Connections::iterator one);
-  bool GoesOn(Connections::iterator one);
-  bool Floods(Connections::iterator one);
-  bool FloodsBetweenCalls(Connections::iterator one);
-  bool HasMessageTime() const;
-  bool IsUnfinished(Connections::iterator one);
-  const char* CountCalls(Connections::iterator one);
-  void SetOpenCalls(Connections::iterator one, int64_t calls);
-  std::optional<Endpoint> EndOneOfMany();
-  void NameSockets();
-  void OneLess(Connections::iterator one);
-  void GivesWay(Connections::iterator one, Waiting* among);
-  bool IsSending(Connections::iterator one);
-  std::optional<Connections::iterator> Oldest(const boost::asio::ip::address* of);
+  void GaveWay(ConnectionPlaces::Place& place);
   void GiveUpSome();
-  void Stays(Connections::iterator one);
-  void Count(Connections::iterator one, double tries);
-  bool HasNoneLeft(Connections::iterator one);
-  uint64_t BytesOf(Connections::iterator one) const;
-  bool MayBringALargeMessage(Connections::iterator one);
-  bool End(Connections::iterator one);
-  void Forget(Connections::iterator one);
-  void Remove(Connections::iterator one);
+  Taken* Find(const Endpoint& end) const;
+  void SetUseful(Taken& one);
+  void CountBetweenCalls(Taken& one);
+  bool GoesOn(Taken& one);
+  bool Floods(Taken& one);
+  bool FloodsBetweenCalls(Taken& one);
+  bool HasMessageTime() const;
+  bool IsUnfinished(Taken& one);
+  const char* CountCalls(Taken& one);
+  void SetOpenCalls(Taken& one, int64_t calls);
+  Taken* EndOneOfMany();
+  void NameSockets();
+  void OneLess(Taken& one);
+  void Count(Taken& one, double tries);
+  bool HasNoneLeft(Taken& one);
+  bool MayBringALargeMessage(Taken& one);
+  static bool End(const Taken& one);
+  void Forget(Taken& one);
+  void Remove(Taken& one);
 
   const Options options_;
   const std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_;
   const SteadyClock clock_;
-  int listener_;     ///< -1: closed
-  const int stop_;   ///< can be read once Stop was called
-  const int heard_;  ///< an epoll: on which connections, by number, something has come since it was asked
+  int listener_;        ///< -1: closed
+  const int stop_;      ///< can be read once Stop was called
+  const int arrivals_;  ///< an epoll: on which of `waiting_`, by number, something has come
+  const int heard_;     ///< an epoll: on which connections, by number, something has come since it was asked
   uint16_t port_ = 0;
   std::unique_ptr<CallWatcher> watcher_;  ///< null: it is told of calls
   std::thread thread_;
   // The thread's:
   Strangers strangers_{options_.new_per_second, clock_};
-  ConnectionShares shares_;
   TimePoint swept_{}, looked_{}, looked_at_all_{}, named_{};
   GrpcSockets sockets_;
   uint64_t number_ = 0;
@@ -199,15 +213,13 @@ class GrpcAcceptor {
   const SpareDescriptor spare_;
   LimitedLines lines_{clock_};
   VainTries vain_{options_.vain_tries, clock_};
-  Connections taken_;
-  Waiting not_greeted_;  ///< or that were no use yet
-  Waiting idle_;         ///< useful
-  uint64_t turns_ = 0;
-  int32_t yielding_ = 0;                                ///< of both, those whose address has no share that holds them
-  std::map<uint64_t, Endpoint> in_vain_;                ///< of `taken_`, by number: whose bytes count
+  ConnectionPlaces places_;
+  std::map<Endpoint, std::shared_ptr<Taken>> taken_;    ///< by the peer's end
+  std::map<uint64_t, std::shared_ptr<Taken>> waiting_;  ///< of `taken_`, by number: gRPC has not heard of them
+  std::map<uint64_t, Taken*> in_vain_;                  ///< of `taken_`, by number: whose bytes count
   int64_t stranger_calls_ = 0;                          ///< open_calls of all
   std::vector<LargeMessage> large_;                     ///< on connections of `in_vain_`
-  std::map<uint64_t, Endpoint> asking_;                 ///< the same: whose bytes count from one call to the next
+  std::map<uint64_t, Taken*> asking_;                   ///< the same: whose bytes count from one call to the next
   std::map<boost::asio::ip::address, uint64_t> known_;  ///< who has greeted, with the number of his last connection
 };
 

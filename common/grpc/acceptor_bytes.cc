@@ -26,7 +26,8 @@ bool GrpcAcceptor::HasMessageTime() const { return options_.message_time > Durat
 /// How long the next look at what has come must wait; none: nobody's bytes count.
 std::optional<int> GrpcAcceptor::PauseMs() {
   std::lock_guard lock(mutex_);
-  if (in_vain_.empty() && asking_.empty() && (taken_.empty() || !HasMessageTime())) return std::nullopt;
+  if (in_vain_.empty() && asking_.empty() && (taken_.empty() || !HasMessageTime()))
+    return waiting_.empty() ? std::nullopt : std::optional(kLookAtAllMs);
   const auto since = std::chrono::ceil<std::chrono::milliseconds>(clock_.Now() - looked_).count();
   return since >= kLookPauseMs ? 0 : kLookPauseMs - static_cast<int>(since);
 }
@@ -54,59 +55,57 @@ void GrpcAcceptor::CountBytes() {
     std::lock_guard lock(mutex_);
     for (const uint64_t number : ToLookAt()) {
       if (const auto known = asking_.find(number); known != asking_.end()) {
-        if (FloodsBetweenCalls(taken_.find(known->second))) ends.emplace_back(known->second, kBetweenCalls);
+        if (FloodsBetweenCalls(*known->second)) ends.emplace_back(known->second->end, kBetweenCalls);
         continue;
       }
       const auto at = in_vain_.find(number);
       if (at == in_vain_.end()) continue;
-      const auto one = taken_.find(at->second);
-      const bool limited = Limited(CountedAs(one->first.address()));
-      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one->first, kVainTries);
+      Taken& one = *at->second;
+      const bool limited = Limited(one.from());
+      if (limited ? GoesOn(one) && HasNoneLeft(one) : Floods(one)) ends.emplace_back(one.end, kVainTries);
       if (!CountsCalls()) continue;
-      if (const char* why = CountCalls(one)) ends.emplace_back(one->first, why);
+      if (const char* why = CountCalls(one)) ends.emplace_back(one.end, why);
     }
-    while (const auto many = EndOneOfMany()) ends.emplace_back(*many, kManyCalls);
-    for (auto one = taken_.begin(); looked_at_all_ == looked_ && HasMessageTime() && one != taken_.end(); ++one)
-      if (IsUnfinished(one)) ends.emplace_back(one->first, kUnfinished);
+    while (const Taken* const many = EndOneOfMany()) ends.emplace_back(many->end, kManyCalls);
+    for (auto at = taken_.begin(); looked_at_all_ == looked_ && HasMessageTime() && at != taken_.end(); ++at)
+      if (IsUnfinished(*at->second)) ends.emplace_back(at->first, kUnfinished);
   }
-  for (const auto& [end, why] : ends) {
-    Refuse(CountedAs(end.address()), why);
-    std::lock_guard lock(mutex_);
-    if (const auto one = taken_.find(end); one != taken_.end() && one->second.ended) End(one);
-  }
+  for (const auto& [end, why] : ends) EndRefused(end, why);
+}
+
+double GrpcAcceptor::TriesOfBytes(uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(kBytesOfATry);
 }
 
 /// Whether more than the bytes of its first try have come on it since the last look, which then were counted.
-bool GrpcAcceptor::GoesOn(Connections::iterator one) {
-  const uint64_t bytes = BytesOf(one);
-  uint64_t counted = std::max(one->second.bytes, kBytesOfATry);
+bool GrpcAcceptor::GoesOn(Taken& one) {
+  const uint64_t bytes = one.bytes_come();
+  uint64_t counted = std::max(one.bytes, kBytesOfATry);
   if (bytes > counted && MayBringALargeMessage(one)) counted = std::max(counted, options_.message_bytes);
   if (bytes <= counted) return false;
-  one->second.bytes = bytes;
-  Count(one, static_cast<double>(bytes - counted) / static_cast<double>(kBytesOfATry));
+  one.bytes = bytes;
+  Count(one, TriesOfBytes(bytes - counted));
   return true;
 }
 
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
-bool GrpcAcceptor::Floods(Connections::iterator one) {
-  const double seconds = Seconds(clock_.Now() - one->second.since);
+bool GrpcAcceptor::Floods(Taken& one) {
+  const double seconds = Seconds(clock_.Now() - one.since);
   const double may = static_cast<double>(options_.own_bytes) * (1 + seconds * kOfOwnBytesEachSecond);
-  return options_.vain_tries > 0 && static_cast<double>(BytesOf(one)) > may && !std::exchange(one->second.ended, true);
+  return options_.vain_tries > 0 && static_cast<double>(one.bytes_come()) > may && !std::exchange(one.ended, true);
 }
 
 /// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.
-bool GrpcAcceptor::MayBringALargeMessage(Connections::iterator one) {
+bool GrpcAcceptor::MayBringALargeMessage(Taken& one) {
   const TimePoint now = clock_.Now();
   std::erase_if(large_, [&](const LargeMessage& large) {
     const auto at = in_vain_.find(large.number);
     if (at == in_vain_.end()) return true;
-    const auto other = taken_.find(at->second);
-    return other->second.ended || BytesOf(other) == 0;
+    return at->second->ended || at->second->bytes_come() == 0;
   });
-  const uint64_t self = one->second.number;
+  const uint64_t self = one.number;
   if (std::ranges::any_of(large_, [&](const LargeMessage& large) { return large.number == self; })) return true;
-  const boost::asio::ip::address from = CountedAs(one->first.address());
-  const auto of_it = [&](const LargeMessage& large) { return CountedAs(in_vain_.at(large.number).address()) == from; };
+  const auto of_it = [&](const LargeMessage& large) { return in_vain_.at(large.number)->from() == one.from(); };
   auto place = std::ranges::find_if(large_, of_it);
   if (place == large_.end() && large_.size() < kMostLargeMessages) {
     large_.push_back({self, now});
@@ -119,28 +118,27 @@ bool GrpcAcceptor::MayBringALargeMessage(Connections::iterator one) {
 }
 
 /// Whether more has come since its latest call than calls have. Once.
-bool GrpcAcceptor::FloodsBetweenCalls(Connections::iterator one) {
-  const uint64_t bytes = BytesOf(one);
-  if (std::exchange(one->second.spoke, false)) one->second.bytes = bytes;
-  if (bytes <= one->second.bytes + options_.bytes_between_calls) return false;
-  return !std::exchange(one->second.ended, true);
+bool GrpcAcceptor::FloodsBetweenCalls(Taken& one) {
+  const uint64_t bytes = one.bytes_come();
+  if (std::exchange(one.spoke, false)) one.bytes = bytes;
+  if (bytes <= one.bytes + options_.bytes_between_calls) return false;
+  return !std::exchange(one.ended, true);
 }
 
 /// Whether it has had no call for so long that what it may have begun is none. Once.
-bool GrpcAcceptor::IsUnfinished(Connections::iterator one) {
-  Taken& taken = one->second;
-  if (taken.calls > 0 || taken.ended) return false;
-  if (!taken.silent_bytes) taken.silent_bytes = BytesOf(one);
-  const Duration silent = clock_.Now() - taken.silent_since;
+bool GrpcAcceptor::IsUnfinished(Taken& one) {
+  if (one.calls > 0 || one.ended) return false;
+  if (!one.silent_bytes) one.silent_bytes = one.bytes_come();
+  const Duration silent = clock_.Now() - one.silent_since;
   if (silent < options_.message_time) return false;
-  const uint64_t bytes = BytesOf(one);
-  const double more = static_cast<double>(bytes - std::min(bytes, *taken.silent_bytes)) / kSlowestBytesPerSecond;
-  return bytes > 0 && Seconds(silent - options_.message_time) >= more && !std::exchange(taken.ended, true);
+  const uint64_t bytes = one.bytes_come();
+  const double more = static_cast<double>(bytes - std::min(bytes, *one.silent_bytes)) / kSlowestBytesPerSecond;
+  return bytes > 0 && Seconds(silent - options_.message_time) >= more && !std::exchange(one.ended, true);
 }
 
 /// That have come; 0: it has ended.
-uint64_t GrpcAcceptor::BytesOf(Connections::iterator one) const {
-  const HeldSocket held(one->second.fd, one->second.inode, spare_);
+uint64_t GrpcAcceptor::Taken::bytes_come() const {
+  const HeldSocket held(fd, inode, spare);
   return held.open() ? ReceivedBytes(held.fd()) : 0;
 }
 

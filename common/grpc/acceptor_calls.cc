@@ -42,58 +42,55 @@ bool GrpcAcceptor::CountsCalls() const {
 }
 
 /// Looks at the calls of one whose bytes count. Why it must end, or null. Once.
-const char* GrpcAcceptor::CountCalls(Connections::iterator one) {
-  Taken& taken = one->second;
-  if (taken.ended) return nullptr;
-  const uint64_t bytes = BytesOf(one);
+const char* GrpcAcceptor::CountCalls(Taken& one) {
+  if (one.ended) return nullptr;
+  const uint64_t bytes = one.bytes_come();
   // gRPC may be busy, and read what is here much later.
-  if (bytes >= taken.calls_bytes + kLeastBytes) taken.calls_until = clock_.Now() + kGrpcsTime;
-  if (clock_.Now() > taken.calls_until && taken.open_calls == 0) return nullptr;
-  taken.calls_bytes = bytes;
-  if (taken.socket == 0) NameSockets();
-  const std::optional<int64_t> open = taken.socket == 0 ? std::nullopt : OpenCallsOf(taken.socket);
-  if (!open) taken.socket = 0;
+  if (bytes >= one.calls_bytes + kLeastBytes) one.calls_until = clock_.Now() + kGrpcsTime;
+  if (clock_.Now() > one.calls_until && one.open_calls == 0) return nullptr;
+  one.calls_bytes = bytes;
+  if (one.socket == 0) NameSockets();
+  const std::optional<int64_t> open = one.socket == 0 ? std::nullopt : OpenCallsOf(one.socket);
+  if (!open) one.socket = 0;
   SetOpenCalls(one, open.value_or(0));
-  if (taken.open_calls <= taken.calls) {
-    taken.waits_since.reset();
-  } else if (!taken.waits_since) {
-    taken.waits_since = clock_.Now();
-    taken.waits_bytes = bytes;
+  if (one.open_calls <= one.calls) {
+    one.waits_since.reset();
+  } else if (!one.waits_since) {
+    one.waits_since = clock_.Now();
+    one.waits_bytes = bytes;
   }
-  if (options_.stranger_calls > 0 && taken.open_calls > options_.stranger_calls) {
+  if (options_.stranger_calls > 0 && one.open_calls > options_.stranger_calls) {
     SetOpenCalls(one, 0);
-    taken.ended = true;
+    one.ended = true;
     return kManyCalls;
   }
-  if (options_.first_message_time == Duration() || !taken.waits_since) return nullptr;
+  if (options_.first_message_time == Duration() || !one.waits_since) return nullptr;
   const double may = Seconds(options_.first_message_time) +
-                     static_cast<double>(bytes - std::min(bytes, taken.waits_bytes)) / kSlowestBytesPerSecond;
-  if (Seconds(clock_.Now() - *taken.waits_since) < may) return nullptr;
+                     static_cast<double>(bytes - std::min(bytes, one.waits_bytes)) / kSlowestBytesPerSecond;
+  if (Seconds(clock_.Now() - *one.waits_since) < may) return nullptr;
   SetOpenCalls(one, 0);
-  taken.ended = true;
+  one.ended = true;
   return kUnfinished;
 }
 
 /// Of all that are open on such connections.
-void GrpcAcceptor::SetOpenCalls(Connections::iterator one, int64_t calls) {
-  stranger_calls_ += calls - std::exchange(one->second.open_calls, calls);
+void GrpcAcceptor::SetOpenCalls(Taken& one, int64_t calls) {
+  stranger_calls_ += calls - std::exchange(one.open_calls, calls);
 }
 
-/// While all have too many, the connection with the most, of the address with the most. None: they have not.
-std::optional<GrpcAcceptor::Endpoint> GrpcAcceptor::EndOneOfMany() {
-  if (options_.all_stranger_calls == 0 || stranger_calls_ <= options_.all_stranger_calls) return std::nullopt;
+/// While all have too many, the connection with the most, of the address with the most. Null: they have not.
+GrpcAcceptor::Taken* GrpcAcceptor::EndOneOfMany() {
+  if (options_.all_stranger_calls == 0 || stranger_calls_ <= options_.all_stranger_calls) return nullptr;
   std::map<boost::asio::ip::address, int64_t> of_address;
-  for (const auto& [number, end] : in_vain_) of_address[CountedAs(end.address())] += taken_.at(end).open_calls;
+  for (const auto& [number, one] : in_vain_) of_address[one->from()] += one->open_calls;
   const auto whose = std::ranges::max_element(of_address, {}, [](const auto& one) { return one.second; })->first;
-  auto most = taken_.end();
-  for (const auto& [number, end] : in_vain_) {
-    const auto one = taken_.find(end);
-    if (CountedAs(end.address()) != whose) continue;
-    if (most == taken_.end() || one->second.open_calls > most->second.open_calls) most = one;
+  Taken* most = nullptr;
+  for (const auto& [number, one] : in_vain_) {
+    if (one->from() == whose && (most == nullptr || one->open_calls > most->open_calls)) most = one;
   }
-  SetOpenCalls(most, 0);
-  most->second.ended = true;
-  return most->first;
+  SetOpenCalls(*most, 0);
+  most->ended = true;
+  return most;
 }
 
 /// Finds which socket of gRPC's is whose.
@@ -101,8 +98,8 @@ void GrpcAcceptor::NameSockets() {
   if (named_ == looked_) return;
   named_ = looked_;
   for (const GrpcSockets::Socket& socket : sockets_.New())
-    if (const auto one = taken_.find(PeerOf(socket.peer)); one != taken_.end() && one->second.socket < socket.id)
-      one->second.socket = socket.id;
+    if (Taken* const one = Find(PeerOf(socket.peer)); one != nullptr && one->socket < socket.id)
+      one->socket = socket.id;
 }
 
 }  // namespace baton::net

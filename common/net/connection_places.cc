@@ -51,18 +51,27 @@ ConnectionPlaces::Place* ConnectionPlaces::Oldest(Group& of) {
 /// Whether a later request has begun to come, or so much of one has come, since the latest look.
 bool ConnectionPlaces::IsSending(Place& place) {
   const bool begins = place.begins_.exchange(false, std::memory_order_relaxed);
-  if (place.state_ == State::kIdle && !begins && place.seen_ == 0) return false;  // it does nothing
+  if (place.state_ == State::kIdle && !begins && place.seen_ == 0 && !place.MayHaveBegun()) return false;
   const uint64_t before = std::exchange(place.seen_, place.Brought());
   return begins || place.seen_ >= before + kBytesOfAPlace;
 }
 
-std::shared_ptr<ConnectionPlaces::Place> ConnectionPlaces::GiveUpOne() {
+std::vector<std::shared_ptr<ConnectionPlaces::Place>> ConnectionPlaces::GiveUpSome() {
   std::lock_guard lock(mutex_);
-  Place* const oldest = Oldest(all_);
-  if (oldest == nullptr) return nullptr;
-  Forget(*oldest);
-  shares_.Leave(oldest->from_);
-  return oldest->shared_from_this();
+  std::vector<std::shared_ptr<Place>> out;
+  while (out.size() < kGivenUpAtOnce) {
+    Place* const oldest = Oldest(all_);
+    if (oldest == nullptr) break;
+    Forget(*oldest);
+    shares_.Leave(oldest->from_);
+    out.push_back(oldest->shared_from_this());
+  }
+  return out;
+}
+
+const char* ConnectionPlaces::Full(const boost::asio::ip::address& from) {
+  std::lock_guard lock(mutex_);
+  return shares_.Full(from, Yielding());
 }
 
 bool ConnectionPlaces::SetBusy(Place& place) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "common/net/connection_shares.h"
 
@@ -30,6 +31,9 @@ class ConnectionPlaces {
     const boost::asio::ip::address& from() const { return from_; }
     /// Bytes that have come from it. Any thread; asked only where a place is wanted.
     virtual uint64_t Brought() const { return 0; }
+    /// True: a later request may have begun of which `Begins` said nothing, and then Brought is what has come since the
+    /// latest one was answered.
+    virtual bool MayHaveBegun() const { return false; }
     /// A request has begun to come; cheap. Of the first one nobody needs to know.
     void Begins() { begins_.store(true, std::memory_order_relaxed); }
 
@@ -50,6 +54,7 @@ class ConnectionPlaces {
 
   /// Whoever has brought so much since he was last looked at gives way as if he had just come.
   static constexpr size_t kBytesOfAPlace = 16 << 10;
+  static constexpr int kGivenUpAtOnce = 16;
 
   explicit ConnectionPlaces(const ConnectionLimits& limits) : shares_(limits) {}
 
@@ -61,8 +66,11 @@ class ConnectionPlaces {
   /// It was answered.
   void SetIdle(Place& place);
   void Leave(Place& place);
-  /// One that gives way to nobody's connection in particular; null: all are answered.
-  std::shared_ptr<Place> GiveUpOne();
+  /// Some that give way to nobody's connection in particular, where this process has no file descriptor left; none: all
+  /// are answered.
+  std::vector<std::shared_ptr<Place>> GiveUpSome();
+  /// Why one of `from` would find no place but another's, as ConnectionShares::Enter; null: it would.
+  const char* Full(const boost::asio::ip::address& from);
   int32_t all() const { return shares_.all(); }
 
  private:

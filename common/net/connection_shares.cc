@@ -25,16 +25,25 @@ bool ConnectionShares::Limited(const address& from) const {
 
 const char* ConnectionShares::Enter(const address& from, int32_t yielding) {
   std::lock_guard lock(mutex_);
+  if (const char* full = WhyFull(from, yielding)) return full;
+  ++by_address_[from];
+  ++all_;
+  return nullptr;
+}
+
+const char* ConnectionShares::Full(const address& from, int32_t yielding) const {
+  std::lock_guard lock(mutex_);
+  return WhyFull(from, yielding);
+}
+
+const char* ConnectionShares::WhyFull(const address& from, int32_t yielding) const {
   if (Limited(from)) {
     const auto at = by_address_.find(from);
     const int32_t most =
         limits_.leaves_others ? std::min(limits_.per_address, limits_.most - all_ + yielding) : limits_.per_address;
     if (at != by_address_.end() && at->second >= most) return kAddressFull.data();
   }
-  if (all_ >= limits_.most) return kFull.data();
-  ++by_address_[from];
-  ++all_;
-  return nullptr;
+  return all_ >= limits_.most ? kFull.data() : nullptr;
 }
 
 void ConnectionShares::Leave(const address& from) {
@@ -49,7 +58,6 @@ void ConnectionShares::Replace(const address& left, const address& from) {
   Forget(left);
 }
 
-/// With mutex_ held.
 void ConnectionShares::Forget(const address& from) {
   if (const auto at = by_address_.find(from); --at->second == 0) by_address_.erase(at);
 }

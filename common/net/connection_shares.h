@@ -33,6 +33,8 @@ class ConnectionShares {
   /// Null: there is a place for it, which is taken now. Else why there is none: kFull or kAddressFull. `yielding`:
   /// places that are as good as free where it is asked what an address leaves to others.
   const char* Enter(const boost::asio::ip::address& from, int32_t yielding = 0);
+  /// The same, and nothing is taken.
+  const char* Full(const boost::asio::ip::address& from, int32_t yielding = 0) const;
   void Leave(const boost::asio::ip::address& from);
   /// `from` has the place that `left` had.
   void Replace(const boost::asio::ip::address& left, const boost::asio::ip::address& from);
@@ -41,6 +43,8 @@ class ConnectionShares {
   int32_t all() const;
 
  private:
+  // With mutex_ held:
+  const char* WhyFull(const boost::asio::ip::address& from, int32_t yielding) const;
   void Forget(const boost::asio::ip::address& from);
 
   const ConnectionLimits limits_;

@@ -235,6 +235,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                .first_message_time = options.idle.begin,
                                                .stranger_calls = kStrangersCalls,
                                                .all_stranger_calls = kAllStrangersCalls,
+                                               .first_bytes_time = options.idle.begin,
+                                               .plain_text = options.grpc_tls == nullptr,
                                                .useful_stay = true,
                                                .refused = std::move(options.connection_refused)},
                                               builder, credentials));

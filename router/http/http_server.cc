@@ -53,7 +53,6 @@ namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kMostReason = 300;
-constexpr int kGivenUpAtOnce = 16;
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
@@ -161,9 +160,8 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
 // No connection can be taken. Where this process has no file descriptor left some give way. What ends has a moment for
 // that.
 asio::awaitable<void> HttpServer::Inner::Pause(bool some_give_way) {
-  for (int i = 0; some_give_way && i < kGivenUpAtOnce; ++i) {
-    if (const auto oldest = places.GiveUpOne()) GiveWay(std::static_pointer_cast<HttpPlace>(oldest));
-  }
+  if (some_give_way)
+    for (const auto& place : places.GiveUpSome()) GiveWay(std::static_pointer_cast<HttpPlace>(place));
   error_code ignored;
   asio::steady_timer pause(acceptor.get_executor(), milliseconds(10));
   co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));

@@ -336,14 +336,17 @@ TEST(ConnectionPlaces, WhereAllAreSendingTheOldestGivesWay) {
   EXPECT_EQ(places.Enter(*PlaceOf("127.0.0.1")).gave_way, open[0]);
 }
 
-TEST(ConnectionPlaces, GiveUpOneLeavesAPlaceAndNobodyWhoIsBusyGoes) {
-  ConnectionPlaces places({.most = 2});
+TEST(ConnectionPlaces, GiveUpSomeLeavesPlacesAndNobodyWhoIsBusyGoes) {
+  ConnectionPlaces places({.most = 40});
   const auto busy = PlaceOf("127.0.0.1"), silent = PlaceOf("127.0.0.1");
   for (const auto& place : {busy, silent}) EXPECT_EQ(places.Enter(*place).full, nullptr);
   EXPECT_TRUE(places.SetBusy(*busy));
-  EXPECT_EQ(places.GiveUpOne(), silent);
-  EXPECT_EQ(places.GiveUpOne(), nullptr);
-  EXPECT_EQ(places.Enter(*PlaceOf("127.0.0.1")).gave_way, nullptr);
+  EXPECT_EQ(places.GiveUpSome(), std::vector<std::shared_ptr<ConnectionPlaces::Place>>{silent});
+  EXPECT_TRUE(places.GiveUpSome().empty());
+  Places many;
+  for (int i = 0; i < 39; ++i) EXPECT_EQ(places.Enter(*many.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+  EXPECT_EQ(places.GiveUpSome().size(), ConnectionPlaces::kGivenUpAtOnce);
+  EXPECT_EQ(places.all(), 24);
 }
 
 TEST(ConnectionPlaces, WhoseAddressHasItsShareTakesThePlaceOfOneOfItsOwn) {

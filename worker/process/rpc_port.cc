@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "common/log.h"
 #include "common/net/socket_address.h"
 #include "common/open_files.h"
 #include "common/str_cat.h"
@@ -24,7 +25,13 @@ constexpr uint64_t kOtherFiles = 4096 + 1024;  // of the landing port, and all t
 
 int32_t ConnectionsThatFit() {
   const uint64_t files = AllowOpenFiles(kConnections + kOtherFiles);
-  return files >= kConnections + kOtherFiles ? kConnections : static_cast<int32_t>(files / 4);
+  if (files >= kConnections + kOtherFiles) return kConnections;
+  const auto fit = static_cast<int32_t>(files / 4);
+  LogInfo(
+      "worker: its port has {} connections at most, not {}: the limit of open files is {} (ulimit -n), and the rest "
+      "is for KV, files and the landing port",
+      fit, kConnections, files);
+  return fit;
 }
 
 }  // namespace
@@ -47,6 +54,8 @@ absl::StatusOr<std::unique_ptr<net::GrpcAcceptor>> ListenForCalls(const RpcPort&
        .first_message_time = kIdle.begin,
        .stranger_calls = kStrangersCalls,
        .all_stranger_calls = kAllStrangersCalls,
+       .first_bytes_time = kIdle.begin,
+       .plain_text = !port.grpc_tls,
        .watches_calls = true,
        .greeted_stay = port.greeted_stay,
        .refused = port.refused},
