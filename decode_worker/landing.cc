@@ -79,6 +79,7 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       pool_(std::move(pool)),
       clock_(clock),
       refusals_(clock),
+      writers_words_(clock),
       thread_(thread),
       events_(events),
       grants_(shape_.slots),
@@ -249,16 +250,18 @@ bool Landing::MayLand(WriterId writer, const LandingPlace& place) const {
 void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
   Way& way = *WayOf(writer);
   const bool over = message.step == SelfTestMessage::Step::kOver && way.test->HeldBy(PeerOf(writer));
+  const bool line = over && writers_words_.May(StrCat("self-test ", writer));
   if (over && message.ok) {
     {
       std::lock_guard lock(mutex_);
       kind_ = way.kind();
     }
-    LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(),
-            Printable(message.text), message.gigabytes_per_second);
+    if (line)
+      LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(),
+              Printable(message.text), message.gigabytes_per_second);
   } else if (over) {
     ++counters_.self_tests_failed;
-    LogWarning("landing: a prefill worker's self-test by {} failed", way.kind());
+    if (line) LogWarning("landing: a prefill worker's self-test by {} failed", way.kind());
   }
   way.test->OnMessage(PeerOf(writer), message, clock_.Now());
 }
@@ -268,7 +271,8 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
   if (message.ok() && std::holds_alternative<ToPrefill>(*message))
     message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) {
-    LogWarning("landing: peer {} is cut off: {}", peer, View(message.status().message()));
+    if (writers_words_.May(StrCat("cut off ", peer)))
+      LogWarning("landing: peer {} is cut off: {}", peer, View(message.status().message()));
     return thread_.Post([this, peer] {  // nothing of it is told once it was lost
       events_.OnWriterLost(peer);
       Cut(peer);
@@ -304,7 +308,7 @@ void Landing::OpenOutboxOf(WriterId writer, const LaneHello& hello) {
 /// What a dead worker's GPU had is not read: whoever is lost has its outbox closed at once.
 void Landing::OnLost(WriterId peer, const absl::Status& why) {
   outboxes_.erase(peer);
-  LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
+  if (writers_words_.May(StrCat("gone ", peer))) LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
   WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
   thread_.Post([this, peer] { Cut(peer); });  // before the desk can release it
@@ -361,7 +365,7 @@ void Landing::Place(const ScatterOrder& order) {
   const absl::Status status = VerifyAndScatter(order);
   counters_.nanoseconds += (clock_.Now() - start).count();
   ++counters_.slots;
-  if (!status.ok()) {
+  if (!status.ok() && writers_words_.May(StrCat("ticket ", order.lane.ticket))) {
     LogWarning("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
                order.slot.slot, View(status.message()));
   }

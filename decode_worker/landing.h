@@ -141,7 +141,8 @@ class Landing final : public LandingControl {
   const LandingShape shape_;
   const KvPoolView pool_;
   const Clock& clock_;
-  LimitedLines refusals_;
+  LimitedLines refusals_;       ///< by address
+  LimitedLines writers_words_;  ///< of those who have greeted, by what and whose: they come without end, too
   worker::TransferLoop& thread_;
   LandingEvents& events_;
   std::vector<Grant> grants_;                ///< [slots]

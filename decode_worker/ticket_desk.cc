@@ -154,13 +154,14 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   if (const absl::Status same = CheckSameMeaning(hello.side.layout, facts_.side.layout); !same.ok()) {
     writer.why_not = std::string(View(same.message()));
   }
-  if (!writer.why_not.empty() && !writers_.contains(id))
-    LogWarning("handoff: prefill worker {} does not fit: {}", Printable(hello.incarnation),
-               Printable(writer.why_not, 400));
+  const std::string life = Printable(hello.incarnation);
+  if (!writer.why_not.empty() && !writers_.contains(id) && lines_.May(life))
+    LogWarning("handoff: prefill worker {} does not fit: {}", life, Printable(writer.why_not, 400));
   const auto same_life = [&hello](const auto& known) { return known.second.hello.incarnation == hello.incarnation; };
-  if (hello.numerics_id != facts_.numerics_id && std::none_of(writers_.begin(), writers_.end(), same_life)) {
+  if (hello.numerics_id != facts_.numerics_id && std::none_of(writers_.begin(), writers_.end(), same_life) &&
+      lines_.May(StrCat("numerics of ", life))) {
     LogWarning("handoff: prefill worker {} computes with numerics {}, this one with {}: answers keep Promise B only",
-               Printable(hello.incarnation), Printable(hello.numerics_id), facts_.numerics_id);
+               life, Printable(hello.numerics_id), facts_.numerics_id);
   }
   writer.hello = std::move(hello);
   writers_[id] = std::move(writer);

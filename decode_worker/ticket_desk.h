@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/kv_digest.h"
+#include "common/limited_lines.h"
 #include "common/own_time.h"
 #include "decode_worker/handoff/handoff.h"
 #include "decode_worker/landing_control.h"
@@ -134,6 +135,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   LandingControl& landing_;
   worker::TransferLoop& thread_;
   const Clock& clock_;
+  LimitedLines lines_{clock_};  ///< about prefill workers: who has the secret may come without end
   engine::Scheduler* scheduler_ = nullptr;
   worker::RelayBook* relay_ = nullptr;
   std::map<TicketId, Ticket> tickets_;

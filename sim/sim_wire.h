@@ -37,6 +37,7 @@ class SimWire final : public router::WorkerWire {
   void Renew(uint64_t session, const std::vector<router::LegRenewal>& legs) override;
   void Meet(uint64_t session, const std::string& landing_address) override;
   void Flip(router::WorkerRole to, Duration patience, std::function<void(router::FlipAnswer)> done) override;
+  bool HasUnread() const override { return false; }  // what arrives here is read
   void Shutdown() override;
 
  private:

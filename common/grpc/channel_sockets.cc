@@ -2,6 +2,7 @@
 
 #include <grpc/grpc.h>
 #include <grpc/support/sync.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -108,6 +109,15 @@ uint64_t ChannelSockets::EndFlood(TimePoint now) {
   if (over_ <= static_cast<double>(limits_.bytes)) return 0;
   opened_->ForEach([](int fd, const Opened::One&) { shutdown(fd, SHUT_RDWR); });
   return static_cast<uint64_t>(std::exchange(over_, 0.0));
+}
+
+bool ChannelSockets::HasUnread() const {
+  bool any = false;
+  opened_->ForEach([&any](int fd, const Opened::One&) {
+    int bytes = 0;
+    any |= ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+  });
+  return any;
 }
 
 TimePoint ChannelSockets::NextLook() const {

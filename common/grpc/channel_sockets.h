@@ -30,6 +30,8 @@ class ChannelSockets {
   void Took(size_t bytes);
   /// Looks at what has come by now and ends all connections when it is too much: how much that was. 0: it is not.
   uint64_t EndFlood(TimePoint now);
+  /// Whether something has come that gRPC, whose threads may all be busy, has not read.
+  bool HasUnread() const;
   /// When to look the next time: sooner where much came.
   TimePoint NextLook() const;
 

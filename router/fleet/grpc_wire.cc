@@ -427,6 +427,8 @@ void GrpcWire::Flip(WorkerRole to, Duration patience, std::function<void(FlipAns
       });
 }
 
+bool GrpcWire::HasUnread() const { return inner_->guard->sockets().HasUnread(); }
+
 void GrpcWire::Shutdown() {
   {
     std::lock_guard lock(inner_->mutex);

@@ -42,6 +42,7 @@ class GrpcWire final : public WorkerWire {
   void Renew(uint64_t session, const std::vector<LegRenewal>& legs) override;
   void Meet(uint64_t session, const std::string& landing_address) override;
   void Flip(WorkerRole to, Duration patience, std::function<void(FlipAnswer)> done) override;
+  bool HasUnread() const override;
   void Shutdown() override;
 
  private:

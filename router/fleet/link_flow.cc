@@ -173,10 +173,10 @@ TimePoint LinkFlow::Listened(TimePoint now) const {
   return PlantedBug("liveness without own-stall rule") ? now : own_.Now();
 }
 
-void LinkFlow::Timer(TimePoint now) {
+void LinkFlow::Timer(TimePoint now, bool has_unread) {
   if (state_ == State::kPausing) return Dial();
   if (state_ != State::kServing) return;
-  own_.Tick(now);
+  has_unread ? own_.Skip(now) : void(own_.Tick(now));
   const Duration silent = Listened(now) - heard_, stalled = Listened(now) - steps_changed_;
   const double stall_limit_ms =
       std::max(Milliseconds(limits_.step_stall), limits_.step_stall_factor * predicted_step_ms_);

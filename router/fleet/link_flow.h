@@ -100,7 +100,11 @@ class LinkFlow {
   void Watched(uint64_t round, const WatchEvent& event, TimePoint now);
   void WatchClosed(uint64_t round, const absl::Status& why, TimePoint now);
   void RelayClosed(uint64_t session, const absl::Status& why, TimePoint now);
-  void Timer(TimePoint now);
+  /// `has_unread`: what the worker has said lies unread (WorkerWire), which needs to be known where it SeemsSilent. Not
+  /// the worker is silent then: this router does not listen.
+  void Timer(TimePoint now, bool has_unread = false);
+  /// A report is late.
+  bool SeemsSilent() const { return state_ == State::kServing && own_.Now() - heard_ > 2 * OwnTime::kTick; }
   /// Ends a pause between two dials.
   void DialNow();
   /// `why` is what who waits is told. CANCELLED: this router stops.

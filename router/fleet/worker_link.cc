@@ -296,7 +296,7 @@ void WorkerLink::Do(ArmLink action) {
     view_.dials_at = action.at;
   }
   timer_->ArmAt(action.at, [this] {
-    flow_.Timer(parts_.clock.Now());
+    flow_.Timer(parts_.clock.Now(), flow_.SeemsSilent() && wire_->HasUnread());
     Pump();
   });
 }

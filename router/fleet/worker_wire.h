@@ -68,6 +68,9 @@ class WorkerWire {
   };
   virtual void OpenWatch(WatchHandlers handlers) = 0;
 
+  /// Whether the worker has said something that nobody here has read yet. Cheap, not free: for one that seems silent.
+  virtual bool HasUnread() const = 0;
+
   /// Cancels both streams and every call of the current session.
   virtual void CloseSession() = 0;
 

@@ -14,6 +14,7 @@
 #include "kvtransfer/layout_codec.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 #include "sim/stepped_engine.h"
+#include "tests/caught_log.h"
 #include "tests/hex.h"
 #include "tests/relay_golden.h"
 #include "tests/state_table.h"
@@ -218,6 +219,22 @@ TEST(Landing, AWriterThatTalksNonsenseIsCutOffAndNoOther) {
     EXPECT_EQ(w.told.log, "Lost Fenced ");
     w.Settle(*w.other);
   }
+}
+
+// Whoever has the secret may come without end.
+TEST(Landing, WritersThatTalkNonsenseOneAfterTheOtherHaveSixteenLinesASecond) {
+  World w;
+  const CaughtLog log;
+  const TimePoint begin = w.clock.Now();
+  std::vector<std::unique_ptr<Writer>> writers;  // the loop goes on with them
+  for (int i = 0; i < 100; ++i) {
+    Writer& writer = *writers.emplace_back(w.Dial("mine"));
+    writer.SayBytes("\xff");
+    w.Until([&] { return writer.lost; });
+  }
+  const int seconds = 1 + static_cast<int>(Seconds(w.clock.Now() - begin));
+  EXPECT_GE(log.Count("is cut off"), 1);
+  EXPECT_LE(log.Count("is cut off"), 16 * seconds) << log.text();
 }
 
 TEST(Landing, AWriterThatHangsUpIsLostAndThenFenced) {

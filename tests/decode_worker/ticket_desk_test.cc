@@ -2,12 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
-
-#include <sstream>
 
 #include "desk_world.h"
+#include "tests/caught_log.h"
 #include "tests/engine/step/requests.h"
 
 namespace baton::decode_worker {
@@ -15,27 +12,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-/// What is logged while it lives.
-class CaughtLog {
- public:
-  CaughtLog() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(
-        std::make_shared<spdlog::logger>("caught", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
-  }
-  ~CaughtLog() { spdlog::set_default_logger(before_); }
-  int Count(const std::string& text) const {
-    int found = 0;
-    const std::string all = out_.str();
-    for (size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++found;
-    return found;
-  }
-  std::string text() const { return out_.str(); }
-
- private:
-  std::ostringstream out_;
-  std::shared_ptr<spdlog::logger> before_;
-};
 
 TEST(TicketDesk, OtherNumericsAreTakenAndToldOncePerLife) {
   DeskWorld w;
@@ -136,6 +112,23 @@ TEST(TicketDesk, AMisfitThatGreetsAgainAndAgainIsOneLine) {
   hello.model_digest = "another";
   for (int i = 0; i < 100; ++i) w.desk.OnHello(30, hello);
   EXPECT_EQ(log.Count("does not fit"), 1) << log.text();
+}
+
+// Whoever has the secret may come without end.
+TEST(TicketDesk, MisfitsThatComeOneAfterTheOtherHaveSixteenLinesASecond) {
+  DeskWorld w;
+  CaughtLog log;
+  LaneHello hello = w.MakeHello();
+  for (WriterId id = 100; id < 300; ++id) {
+    hello.incarnation = "life " + std::to_string(id);
+    hello.model_digest = "another", hello.numerics_id = "other";
+    w.desk.OnHello(id, hello);
+  }
+  EXPECT_EQ(log.Count("handoff: "), 16) << log.text();
+  w.h.now += std::chrono::seconds(1);
+  hello.incarnation = "a later one";
+  w.desk.OnHello(400, hello);
+  EXPECT_EQ(log.Count("a later one does not fit"), 1);
 }
 
 TEST(TicketDesk, WhoGuessesATicketLearnsNothingAndAttachesNothing) {

@@ -215,17 +215,29 @@ TEST(LinkFlow, ARefusedKeyIsAdoptedOnceAndThenAMismatch) {
 }
 
 /// Ticks every 100 ms up to `until`; what it did besides renewing, and when.
-std::string RunTo(LinkFlow& flow, TimePoint& now, TimePoint until) {
+std::string RunTo(LinkFlow& flow, TimePoint& now, TimePoint until, bool has_unread = false) {
   std::string out;
   while (now < until) {
     now += milliseconds(100);
-    flow.Timer(now);
+    flow.Timer(now, has_unread);
     for (const LinkAction& action : flow.TakeActions()) {
       if (std::holds_alternative<ArmLink>(action) || std::holds_alternative<RenewLegs>(action)) continue;
       absl::StrAppend(&out, out.empty() ? "" : ", ", DescribeLink(action), " +", Milliseconds(now - kLinkStart));
     }
   }
   return out;
+}
+
+TEST(LinkFlow, AWorkerWhoseReportsLieUnreadIsNotSilent) {
+  LinkFlow flow(LimitsOfLink());
+  flow.Start(kLinkStart);
+  flow.Admitted(7, kWorker, kLinkStart);
+  flow.TakeActions();
+  TimePoint now = kLinkStart;
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + std::chrono::minutes(1), /*has_unread=*/true), "");
+  EXPECT_FALSE(flow.SeemsSilent());
+  const std::string lost = RunTo(flow, now, now + LimitsOfLink().heartbeat + milliseconds(100));
+  EXPECT_TRUE(flow.state() == LinkFlow::State::kPausing) << "nothing lies unread any more: " << lost;
 }
 
 TEST(LinkFlow, AWorkerThatReportsNothingIsLostAfterTheHeartbeatTimeout) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kvtransfer/rank_codec.h"
+#include "tests/caught_log.h"
 
 namespace baton::worker {
 namespace {
@@ -88,6 +89,22 @@ TEST(KvLines, WhoWasNotInvitedOrTakesARanksPlaceIsNotHeard) {
   w.ends.back()->line->Send(news);
   ASSERT_TRUE(w.Until([&] { return heard == 1; }).ok());
   EXPECT_EQ(w.lines->seated(), 2);
+}
+
+TEST(KvLines, WhoWasNotInvitedAndTalksOnHasOneLineASecond) {
+  LinesWorld w;
+  w.lines->Listen([](int, const v1::RankNews&) {});
+  KvInvitation guessed = w.lines->invitation();
+  guessed.word[3] ^= 1;
+  const CaughtLog log;
+  const SteadyClock clock;
+  const TimePoint begin = clock.Now();
+  w.ends.push_back(std::make_unique<End>(guessed, 1));
+  v1::RankNews news;
+  for (int i = 0; i < 200; ++i) w.ends[0]->line->Send(news);
+  w.Join(1);  // heard behind them, for the most part
+  ASSERT_TRUE(w.Until([&] { return w.lines->seated() == 1 && log.Count("is not a rank's") > 0; }).ok());
+  EXPECT_LE(log.Count("is not a rank's"), 1 + static_cast<int>(Seconds(clock.Now() - begin))) << log.text();
 }
 
 TEST(KvLines, AnotherSecretIsRefusedWhereItDialled) {

@@ -77,7 +77,7 @@ void KvLines::OnMessage(PeerNumber peer, std::string_view message) {
   if (!news.ParseFromArray(message.data(), static_cast<int>(message.size())))
     return OnLost(peer, absl::InvalidArgumentError(StrCat(message.size(), " bytes that are no news of a rank")));
   if (seat == ranks_.end()) {
-    if (const absl::Status seated = Seat(peer, news); !seated.ok())
+    if (const absl::Status seated = Seat(peer, news); !seated.ok() && lines_.May("not a rank's"))
       LogWarning("ranks: a connection for KV is not a rank's: {}", View(seated.message()));
     return;
   }
@@ -115,7 +115,7 @@ void KvLines::OnLost(PeerNumber peer, const absl::Status& why) {
 }
 
 void KvLines::OnRefused(PeerNumber, std::string_view host, const absl::Status& why) {
-  LogWarning("ranks: {} is refused as a line for KV: {}", Printable(host), View(why.message()));
+  if (lines_.May(host)) LogWarning("ranks: {} is refused as a line for KV: {}", Printable(host), View(why.message()));
 }
 
 absl::StatusOr<std::unique_ptr<KvLine>> KvLine::Dial(const KvInvitation& invitation, int rank, const std::string& host,

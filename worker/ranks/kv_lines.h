@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/limited_lines.h"
 #include "common/trust/peer_trust.h"
 #include "kvtransfer/transport.h"
 #include "worker/ranks/rank_lines.h"
@@ -59,6 +60,8 @@ class KvLines final : public RankLines, private TransportEvents {
   absl::Status lost_;
   int begun_ = 0;
   absl::Status not_begun_;
+  const SteadyClock clock_;
+  LimitedLines lines_{clock_};            ///< about who is no rank
   std::unique_ptr<Transport> transport_;  ///< last: it calls back
 };
 
