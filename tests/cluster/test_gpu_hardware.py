@@ -67,8 +67,8 @@ class GpuHardware(unittest.TestCase):
         on_tiny = ["--model", TINY, *dummy]
         cases = [(["--model", config.parent, *dummy], []) for config in sorted(GOLDENS.glob("*/config.json"))]
         cases += [([*on_tiny, "--kv-cache-dtype", "fp8"], []), (on_tiny, ["--role", "decode"]), ([*on_tiny, f"--{TP}", 2], []),
-                  ([*on_tiny, f"--{TP}", 2, "--pipeline-parallel-size", 2], [])]
-        with mock.patch.dict(os.environ, {"BATON_EMULATED_BYTES": str(free)}):
+                  ([*on_tiny, f"--{TP}", 2, "--pipeline-parallel-size", 2], []), ([*on_tiny, "--no-deterministic"], [])]
+        with mock.patch.dict(os.environ, {"BATON_EMULATED_BYTES": str(free), "BATON_EMULATED_CUBLASLT": "1"}):
             for args, more in cases:
                 with self.subTest(args=args, more=more):
                     said, (ranks, kv, tokens, log) = planned(*args, "--memory", free), taken(*args, *more, "--device-plugin", PLUGIN)
@@ -77,11 +77,12 @@ class GpuHardware(unittest.TestCase):
                         self.assertEqual(working.pop("total"), sum(working.values()))
                         want = {**{kind: rank["weights"][kind] for kind in KINDS}, "workspace": rank["workspace"], **working}
                         self.assertEqual(ranks[rank["rank"]], want, f"rank {rank['rank']}")
+                    self.assertEqual("dense layers: cuBLASLt 130000: taken for " in log, "--no-deterministic" in args)
                     lists = re.findall(r"lists and buffers of (\d+) bytes", log)
                     beside = 1 - sum(map(int, lists)) / said["kv_bytes"]
                     self.assertAlmostEqual(beside * said["kv_bytes"] / kv, 1, delta=0.01)
                     self.assertAlmostEqual(beside * said["kv_tokens"] / tokens, 1, delta=0.01)
-                    self.assertIn("--deterministic costs, as measured", log)
+                    self.assertEqual("--deterministic costs, as measured" in log, "--no-deterministic" not in args)
                     self.assertEqual(len(lists), len(more) // 2)
                     for number in lists:
                         self.assertIn(f"lists and buffers of {number} bytes", run(["plan", *args, "--memory", free]).stdout)
