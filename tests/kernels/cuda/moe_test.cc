@@ -16,24 +16,33 @@ struct MoeCase {
         experts(experts_in),
         k(k_in),
         renormalize(renormalize_in),
-        logits(static_cast<size_t>(tokens) * experts + 1),
+        logits(Drawn(ties)),
+        logits_there(logits),
         chosen(static_cast<size_t>(tokens) * k + 1),
         row_of_pair(chosen.size()),
         token_of_row(chosen.size()),
         offsets(static_cast<size_t>(experts) + 1),
-        weights(chosen.size()) {
+        weights(chosen.size()) {}
+  /// Numbers of which many are equal, or none.
+  std::vector<float> Drawn(bool ties) const {
     Data data(static_cast<unsigned>(tokens + experts));
+    std::vector<float> drawn(static_cast<size_t>(tokens) * experts + 1);
     for (int i = 0; i < tokens * experts; ++i)
-      logits[i] = ties ? static_cast<float>(data.Int(0, 3)) : data.Normal<float>(1)[0];
+      drawn[i] = ties ? static_cast<float>(data.Int(0, 3)) : data.Normal<float>(1)[0];
+    return drawn;
   }
   void Launch(gpu::Stream& stream) {
-    for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = row_of_pair[i] = token_of_row[i] = -7, weights[i] = NAN;
-    cuda::LaunchMoeRoute(stream,
-                         {logits.data(), experts, chosen.data(), weights.data(), tokens, experts, k, renormalize});
+    for (const auto* poisoned : {&chosen, &row_of_pair, &token_of_row}) poisoned->Poison(stream);
+    weights.Poison(stream);
+    cuda::LaunchMoeRoute(
+        stream, {logits_there.data(), experts, chosen.data(), weights.data(), tokens, experts, k, renormalize});
     cuda::LaunchMoeLists(
         stream, {chosen.data(), offsets.data(), row_of_pair.data(), token_of_row.data(), tokens * k, experts, k});
   }
   std::string Check() const {
+    const std::vector<int32_t> chosen_there = chosen.Read(), rows = row_of_pair.Read(), tokens_of = token_of_row.Read(),
+                               starts = offsets.Read();
+    const std::vector<float> weights_there = weights.Read();
     std::vector<std::vector<int>> pairs(experts);
     for (int t = 0; t < tokens; ++t) {
       const float* x = logits.data() + t * experts;
@@ -43,29 +52,30 @@ struct MoeCase {
       double sum = 0;
       for (int i = 0; i < (renormalize ? k : experts); ++i) sum += std::exp(double{x[order[i]]});
       for (int c = 0; c < k; ++c) {
-        if (chosen[t * k + c] != order[c]) return "token " + std::to_string(t) + " goes to another expert";
-        if (!kernel_test::kRoutingWeight.Holds(weights[t * k + c], std::exp(double{x[order[c]]}) / sum))
+        if (chosen_there[t * k + c] != order[c]) return "token " + std::to_string(t) + " goes to another expert";
+        if (!kernel_test::kRoutingWeight.Holds(weights_there[t * k + c], std::exp(double{x[order[c]]}) / sum))
           return "another weight";
         pairs[order[c]].push_back(t * k + c);
       }
     }
     int row = 0;
     for (int e = 0; e < experts; ++e) {
-      if (offsets[e] != row) return "offset of expert " + std::to_string(e);
+      if (starts[e] != row) return "offset of expert " + std::to_string(e);
       for (int pair : pairs[e]) {
-        if (row_of_pair[pair] != row) return "row of pair " + std::to_string(pair);
-        if (token_of_row[row] != pair / k) return "token of row " + std::to_string(row);
+        if (rows[pair] != row) return "row of pair " + std::to_string(pair);
+        if (tokens_of[row] != pair / k) return "token of row " + std::to_string(row);
         ++row;
       }
     }
-    return offsets[experts] == row ? "" : "last offset";
+    return starts[experts] == row ? "" : "last offset";
   }
 
   int tokens, experts, k;
   bool renormalize;
-  Array<float> logits;
-  Array<int32_t> chosen, row_of_pair, token_of_row, offsets;
-  Array<float> weights;
+  std::vector<float> logits;
+  DeviceArray<float> logits_there;
+  DeviceArray<int32_t> chosen, row_of_pair, token_of_row, offsets;
+  DeviceArray<float> weights;
 };
 
 TEST(CudaMoe, RoutesAndListsAsAStableSort) {
@@ -95,10 +105,12 @@ TEST(CudaMoe, AnyShape) {
 TEST(CudaMoe, ATokenOfNaNsStillHasDifferentExperts) {
   MoeCase c(33, 40, 4, false, false);
   for (int i = 0; i < 33 * 40; ++i) c.logits[i] = i % 2 ? NAN : -INFINITY;
+  c.logits_there.Write(c.logits);
   UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },
                    [&](const std::string& policy) {
-                     for (int i = 0; i < 33 * 4; ++i) ASSERT_EQ(c.chosen[i], i % 4) << policy;
-                     EXPECT_EQ(c.offsets[40], 33 * 4);
+                     const std::vector<int32_t> chosen = c.chosen.Read();
+                     for (int i = 0; i < 33 * 4; ++i) ASSERT_EQ(chosen[i], i % 4) << policy;
+                     EXPECT_EQ(c.offsets.Read()[40], 33 * 4);
                    });
 }
 
