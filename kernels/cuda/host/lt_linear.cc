@@ -25,12 +25,12 @@ constexpr int kTimedRuns = 8;
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 int64_t ElementBytes(bool wide) { return wide ? 4 : 2; }
-bool Aligned(const void* p, int64_t stride_bytes) {
+bool StartsAligned(const void* p, int64_t stride_bytes) {
   return reinterpret_cast<size_t>(p) % kLeastAlignment == 0 && stride_bytes % kLeastAlignment == 0;
 }
-bool Aligned(const DenseProduct& p) {
-  return Aligned(p.x, p.x_stride * 2) && Aligned(p.w, p.w_stride * 2) &&
-         Aligned(p.out, p.out_stride * ElementBytes(p.wide));
+bool StartsAligned(const DenseProduct& p) {
+  return StartsAligned(p.x, p.x_stride * 2) && StartsAligned(p.w, p.w_stride * 2) &&
+         StartsAligned(p.out, p.out_stride * ElementBytes(p.wide));
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ const LtLinear::Plan* LtLinear::PlanOf(const DenseProduct& p) {
 }
 
 bool LtLinear::Multiply(const DenseProduct& p) {
-  const Plan* const plan = Aligned(p) ? PlanOf(p) : nullptr;
+  const Plan* const plan = StartsAligned(p) ? PlanOf(p) : nullptr;
   if (plan == nullptr) return false;
   stream_.Bind();
   const float alpha = 1, beta = p.adds ? 1 : 0;
