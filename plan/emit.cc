@@ -86,6 +86,7 @@ Flags OtherFlags(const WorkerConfig& config) {
   if (config.landing_slots != defaults.landing_slots) flags.emplace_back("landing-slots", StrCat(config.landing_slots));
   if (config.landing_slot_bytes != defaults.landing_slot_bytes)
     flags.emplace_back("landing-slot-bytes", StrCat(config.landing_slot_bytes));
+  if (!config.deterministic) flags.emplace_back("deterministic", "false");
   if (!config.hf_overrides.empty()) flags.emplace_back("hf-overrides", config.hf_overrides);
   if (!config.rope_scaling.empty()) flags.emplace_back("rope-scaling", config.rope_scaling);
   if (config.rope_theta > 0) flags.emplace_back("rope-theta", StrCat(config.rope_theta));

@@ -89,6 +89,7 @@ class GpuHardware(unittest.TestCase):
         text = run(["plan", *on_tiny, "--kv-cache-dtype", "fp8", f"--{TP}", 2, "--memory", free]).stdout
         for line in ("inputs of a step", "partial results of attention", "rotary angles", "sampling", "scales of KV", "sums over ranks"):
             self.assertRegex(text, rf"(?m)^  .*{line}.* \d+\.\d\d$")
+        self.assertIn(" --deterministic false", run(["plan", *on_tiny, "--no-deterministic", "--memory", free, "--emit", "flags"]).stdout)
         self.assertRegex(text, r"of the host's memory each rank takes up to \d+\.\d\d MiB while it loads")
 
     def answers_while(self, c, harm):
