@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What the clients of a cluster keep of their throughput while strangers attack every port of it at once.
 
-  bench/attacks_at_once.py [--rounds 6] [--seconds 4] [--clients 4] [--rate 20] [--one-address] [--only PORT] [--attack NAME] [--json FILE]
+  bench/attacks_at_once.py [--rounds 6] [--seconds 4] [--clients 4] [--rate 20] [--one-address] [--only PORT] [--attack NAME] [--costs] [--json FILE]
 
 A cluster with API keys and its cluster secret; clients with a key ask without end. Attackers come from addresses of their own on
 loopback (127.0.0.2 and up; with --one-address all from the clients' own, 127.0.0.1), each attack `--rate` times a second, in a process
 of its own. Windows with and without them follow one
 another; the figure is the median over the pairs of (tokens with attackers / tokens without). Attackers take CPU of the same machine:
 how much is said beside it, and a second control, in which they attack a port of nobody's with the same work, takes that out. Ends with
-1 when the clients keep less than nine tenths of what they keep beside the control, or when one of them was answered wrongly."""
+1 when the clients keep less than nine tenths of what they keep beside the control, or when one of them was answered wrongly.
+
+With --costs nobody asks, and one attack follows the other: what a connection of each costs the cluster's processes, in microseconds of a core."""
 import argparse
 import json
 import multiprocessing
@@ -187,6 +189,7 @@ def main():
     parser.add_argument("--one-address", action="store_true", help="strangers come from the clients' address")
     parser.add_argument("--only", choices=sorted({port for port, _, _ in ATTACKS.values()}), help="attacks at this port alone")
     parser.add_argument("--attack", choices=sorted(ATTACKS), help="this attack alone")
+    parser.add_argument("--costs", action="store_true", help="of each attack by itself")
     parser.add_argument("--json")
     args = parser.parse_args()
     for name in [name for name, (port, _, _) in ATTACKS.items() if (args.only and port != args.only) or args.attack not in (None, name)]:
@@ -202,6 +205,8 @@ def main():
             landing = workers["decode"] - set(grpc_of.values())
             ports = {"http": [int(c.port)], "grpc": [port_of(c.grpc)], "admin": [port_of(c.admin)], "worker": list(grpc_of.values()),
                      "landing": list(landing)}
+            if args.costs:
+                return costs(c, args, ports)
             decoy, decoy_port = nobody()
             held = measure(c, args, {"attacks": ports, "control": {name: [decoy_port] for name in ports}})
             decoy.kill()
@@ -212,6 +217,39 @@ def addresses(cluster):
     request = urllib.request.Request(cluster.admin + "/workers", headers={"Authorization": f"Bearer {KEY}"})
     with urllib.request.urlopen(request, timeout=10) as reply:
         return {w["name"]: w["address"] for w in json.load(reply)["workers"]}
+
+
+def costs(cluster, args, ports):
+    pids = list(cluster.children())
+
+    def burnt():
+        return sum(map(cpu_seconds, pids)), time.monotonic()
+
+    def rate(before, now):
+        return (now[0] - before[0]) / (now[1] - before[1])
+    time.sleep(args.seconds)  # it has just begun
+    begin = burnt()
+    time.sleep(args.seconds)
+    idle, each = rate(begin, burnt()), {}
+    for i, name in enumerate(ATTACKS):
+        running, made = multiprocessing.Event(), multiprocessing.Array("L", 1, lock=False)
+        address = "127.0.0.1" if args.one_address else f"127.0.0.{2 + i}"
+        stranger = multiprocessing.Process(target=attack, args=(name, address, 0, ports, args.rate, running, made), daemon=True)
+        stranger.start()
+        running.set()
+        while made[0] == 0:
+            time.sleep(0.01)
+        begin, first = burnt(), made[0]
+        time.sleep(args.seconds)
+        end = burnt()
+        each[name] = 1e6 * (rate(begin, end) - idle) * (end[1] - begin[1]) / max(1, made[0] - first)
+        stranger.kill()
+        stranger.join()
+        print(f"{name:40} {each[name]:7.0f} us of a core", flush=True)
+    out = {"us_of_a_core": each, "idle_cores": idle, "rate": args.rate, "one_address": args.one_address, "load": os.getloadavg()[0]}
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(out, indent=1) + "\n")
+    return 0
 
 
 def measure(cluster, args, targets):
