@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <span>
+#include <string_view>
 
 #include "common/grpc/acceptor.h"
 #include "common/grpc/first_flight.h"
@@ -18,6 +20,20 @@ namespace {
 /// Of them, and connections in one look.
 constexpr size_t kLookedAt = 16 << 10;
 constexpr int kMostArrivals = 64;
+
+/// What a server of HTTP/2 says to whoever speaks anything else (RFC 9113, 3.4): SETTINGS, and GOAWAY for a protocol
+/// error. Who speaks TLS learns from it that this port does not.
+constexpr std::string_view kFarewell(
+    "\0\0\0\4\0\0\0\0\0"
+    "\0\0\10\7\0\0\0\0\0\0\0\0\0\0\0\0\1",
+    26);
+
+/// What came is taken off first: the kernel would reset a connection that is closed with bytes unread, and the words be
+/// lost.
+void SayFarewell(int fd, std::span<char> room) {
+  recv(fd, room.data(), room.size(), MSG_DONTWAIT);
+  send(fd, kFarewell.data(), kFarewell.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 }  // namespace
 
@@ -57,7 +73,7 @@ bool GrpcAcceptor::LookAtFirst(const std::shared_ptr<Taken>& one) {
                                                  : FirstFlight::kHttp2;  // TLS says for itself what it does not like
   switch (flight) {
     case FirstFlight::kUnfinished: return true;
-    case FirstFlight::kNotHttp2: return GoneAtFirst(one, "not-http2");
+    case FirstFlight::kNotHttp2: SayFarewell(one->fd, bytes); return GoneAtFirst(one, "not-http2");
     case FirstFlight::kVainFrames: return GoneAtFirst(one, "vain-frames");
     case FirstFlight::kHttp2: break;
   }
