@@ -280,24 +280,25 @@ class GrpcFront(unittest.TestCase):
                 self.assertEqual(code, "OK", f"{i}: {said}")
 
     def test_strangers_of_the_clients_own_address_cost_little_and_clients_there_are_answered(self):
-        """gRPC took 6 ms of a core for each of the first of these, 0.5 ms for the last two."""
+        """gRPC took as long for silence and for noise as for any connection, and ten times as long for the first of these."""
         with Cluster() as c:
             router = c.pid_of("router")
-            for data, why in (PREFACE + RESETS, "vain-frames"), (PREFACE + frame(6, 0, 0, b"12345678") * 500, "vain-frames"), (b"noise" * 100, "not-http2"):
+
+            def cost_of(one):
                 before = cpu_seconds(router)
                 for _ in range(200):
-                    self.one(c, "127.0.0.1", data)
-                self.assertLess(cpu_seconds(router) - before, 0.08, why)
+                    one()
+                self.assertEqual(grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", b"")[0], "OK")
+                return cpu_seconds(router) - before
+
+            heard_of = cost_of(lambda: self.one(c, "127.0.0.1", PREFACE))
+            for data, why in (PREFACE + RESETS, "vain-frames"), (PREFACE + frame(6, 0, 0, b"12345678") * 500, "vain-frames"), (b"noise" * 100, "not-http2"):
+                self.assertLess(cost_of(lambda d=data: self.one(c, "127.0.0.1", d)), heard_of / 2, why)
                 counted = re.search(rf'port="grpc",reason="{why}"[^}}]*}} (\d+)', c.get("/metrics").body)
                 self.assertGreaterEqual(int(counted[1]), 200, why)
-                self.assertEqual(grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", b"")[0], "OK")
             self.assertIn("grpc port: a connection of 127.0.0.1 is refused (vain-frames)", c.log.read_text())
-            before = cpu_seconds(router)
             with contextlib.ExitStack() as held:
-                for _ in range(200):
-                    held.enter_context(self.connected(c, "127.0.0.1"))
-                self.assertEqual(grpc_call.call(c.grpc, "/baton.v1.Generation/GetModel", b"")[0], "OK")
-                self.assertLess(cpu_seconds(router) - before, 0.08, "silent ones")
+                self.assertLess(cost_of(lambda: held.enter_context(self.connected(c, "127.0.0.1"))), heard_of / 2, "silent ones")
 
     def test_a_dense_burst_of_calls_costs_the_router_no_worker(self):
         """gRPC reads what workers report after what clients ask: they lay unread for seconds, and the workers counted as silent."""

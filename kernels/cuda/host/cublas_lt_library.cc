@@ -1,10 +1,8 @@
 #include "kernels/cuda/host/cublas_lt_library.h"
 
-#include <dlfcn.h>
-
-#include <type_traits>
-
+#include "common/status.h"
 #include "common/str_cat.h"
+#include "kernels/cuda/host/library_symbols.h"
 #include "kernels/cuda/host/python_library.h"
 
 namespace baton::cuda {
@@ -20,29 +18,24 @@ constexpr const char* kWheels[] = {"nvidia/cu13/lib/libcublasLt.so.13", "nvidia/
 }  // namespace
 
 absl::StatusOr<gpu::CublasLtApi> LoadCublasLt(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return absl::NotFoundError(StrCat("no cuBLASLt: ", dlerror()));
+  absl::StatusOr<LibrarySymbols> library = LibrarySymbols::Open(path);
+  if (!library.ok()) return absl::NotFoundError(StrCat("no cuBLASLt: ", View(library.status().message())));
   gpu::CublasLtApi api{};
-  std::string missing;
-  const auto take = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr && missing.empty()) missing = name;
-  };
-  take(api.get_version, "cublasLtGetVersion");
-  take(api.error_text, "cublasLtGetStatusString");
-  take(api.create, "cublasLtCreate");
-  take(api.destroy, "cublasLtDestroy");
-  take(api.create_operation, "cublasLtMatmulDescCreate");
-  take(api.destroy_operation, "cublasLtMatmulDescDestroy");
-  take(api.set_operation, "cublasLtMatmulDescSetAttribute");
-  take(api.create_layout, "cublasLtMatrixLayoutCreate");
-  take(api.destroy_layout, "cublasLtMatrixLayoutDestroy");
-  take(api.create_preference, "cublasLtMatmulPreferenceCreate");
-  take(api.destroy_preference, "cublasLtMatmulPreferenceDestroy");
-  take(api.set_preference, "cublasLtMatmulPreferenceSetAttribute");
-  take(api.propose, "cublasLtMatmulAlgoGetHeuristic");
-  take(api.multiply, "cublasLtMatmul");
-  if (!missing.empty()) return absl::FailedPreconditionError(StrCat(path, " has no ", missing));
+  library->Take(api.get_version, "cublasLtGetVersion");
+  library->Take(api.error_text, "cublasLtGetStatusString");
+  library->Take(api.create, "cublasLtCreate");
+  library->Take(api.destroy, "cublasLtDestroy");
+  library->Take(api.create_operation, "cublasLtMatmulDescCreate");
+  library->Take(api.destroy_operation, "cublasLtMatmulDescDestroy");
+  library->Take(api.set_operation, "cublasLtMatmulDescSetAttribute");
+  library->Take(api.create_layout, "cublasLtMatrixLayoutCreate");
+  library->Take(api.destroy_layout, "cublasLtMatrixLayoutDestroy");
+  library->Take(api.create_preference, "cublasLtMatmulPreferenceCreate");
+  library->Take(api.destroy_preference, "cublasLtMatmulPreferenceDestroy");
+  library->Take(api.set_preference, "cublasLtMatmulPreferenceSetAttribute");
+  library->Take(api.propose, "cublasLtMatmulAlgoGetHeuristic");
+  library->Take(api.multiply, "cublasLtMatmul");
+  BATON_RETURN_IF_ERROR(library->AllThere());
   if (const size_t version = api.get_version(); version < kOldestCublasLt) {
     return absl::FailedPreconditionError(
         StrCat(path, " is cuBLASLt ", version, ", ", kOldestCublasLt, " or later is needed"));

@@ -1,10 +1,8 @@
 #include "kernels/cuda/host/nccl_library.h"
 
-#include <dlfcn.h>
-
-#include <type_traits>
-
+#include "common/status.h"
 #include "common/str_cat.h"
+#include "kernels/cuda/host/library_symbols.h"
 #include "kernels/cuda/host/python_library.h"
 
 namespace baton::cuda {
@@ -15,33 +13,27 @@ constexpr int kOldestNccl = 21400;  ///< communicators that are made without blo
 }  // namespace
 
 absl::StatusOr<gpu::NcclApi> LoadNccl(const std::string& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
+  absl::StatusOr<LibrarySymbols> library = LibrarySymbols::Open(path);
+  if (!library.ok()) {
     return absl::NotFoundError(
-        StrCat("several GPUs need NCCL, which cannot be loaded: ", why,
+        StrCat("several GPUs need NCCL, which cannot be loaded: ", View(library.status().message()),
                "; LD_LIBRARY_PATH says where it is, or the Python on PATH has it (pip install nvidia-nccl-cu13)"));
   }
   gpu::NcclApi api{};
-  std::string missing;
-  const auto take = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr && missing.empty()) missing = name;
-  };
-  take(api.get_version, "ncclGetVersion");
-  take(api.error_text, "ncclGetErrorString");
-  take(api.last_error, "ncclGetLastError");
-  take(api.get_unique_id, "ncclGetUniqueId");
-  take(api.init_rank, "ncclCommInitRankConfig");
-  take(api.abort, "ncclCommAbort");
-  take(api.async_error, "ncclCommGetAsyncError");
-  take(api.group_start, "ncclGroupStart");
-  take(api.group_end, "ncclGroupEnd");
-  take(api.all_gather, "ncclAllGather");
-  take(api.broadcast, "ncclBroadcast");
-  take(api.send, "ncclSend");
-  take(api.recv, "ncclRecv");
-  if (!missing.empty()) return absl::FailedPreconditionError(StrCat(path, " has no ", missing));
+  library->Take(api.get_version, "ncclGetVersion");
+  library->Take(api.error_text, "ncclGetErrorString");
+  library->Take(api.last_error, "ncclGetLastError");
+  library->Take(api.get_unique_id, "ncclGetUniqueId");
+  library->Take(api.init_rank, "ncclCommInitRankConfig");
+  library->Take(api.abort, "ncclCommAbort");
+  library->Take(api.async_error, "ncclCommGetAsyncError");
+  library->Take(api.group_start, "ncclGroupStart");
+  library->Take(api.group_end, "ncclGroupEnd");
+  library->Take(api.all_gather, "ncclAllGather");
+  library->Take(api.broadcast, "ncclBroadcast");
+  library->Take(api.send, "ncclSend");
+  library->Take(api.recv, "ncclRecv");
+  BATON_RETURN_IF_ERROR(library->AllThere());
   int version = 0;
   if (api.get_version(&version) != gpu::kNcclSuccess || version < kOldestNccl)
     return absl::FailedPreconditionError(StrCat(path, " is NCCL ", version, ", ", kOldestNccl, " or later is needed"));
