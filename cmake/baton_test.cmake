@@ -50,6 +50,13 @@ function(baton_test name)
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
+  # What runs kernels on the emulator: `ctest -L emulator`, and scripts/emulator_time.py says how long all of it takes.
+  foreach(library baton_cuda_emulated baton_gpu_runtime baton_micro_kernels ops_backends)
+    if(library IN_LIST arg_LIBS)
+      list(APPEND arg_LABELS emulator)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES arg_LABELS)
   # testing::TempDir(): nobody else's, neither another checkout's nor another user's who ran the tests here before.
   set(scratch ${CMAKE_CURRENT_BINARY_DIR}/${name}.tmp)
   file(MAKE_DIRECTORY ${scratch})
