@@ -47,13 +47,13 @@ int AlertOf(Refusal refusal) {
 }
 
 int AppendToText(BIO* bio, const char* bytes, int count) {
-  static_cast<std::string*>(BIO_get_data(bio))->append(bytes, static_cast<size_t>(count));
+  if (auto* text = static_cast<std::string*>(BIO_get_data(bio))) text->append(bytes, static_cast<size_t>(count));
   return count;
 }
 
 long AnswerFlush(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
-/// A BIO whose bytes go to the end of `text`, which outlives it.
+/// A BIO whose bytes go to the end of `text`, which outlives it; nowhere, once it has none.
 BIO* BioInto(std::string& text) {
   static BIO_METHOD* const method = [] {
     BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "text");
@@ -100,6 +100,16 @@ void KeepSecret(const SSL* ssl, const char* line) {
   session->secret_ = absl::HexStringToBytes(AbslView(said.substr(said.rfind(' ') + 1)));
 }
 
+// Called by OpenSSL with what it reads and writes beside text, in the clear, once another writes its records: an alert,
+// or a new key that the peer has asked for.
+void SealSpoken(int written, int /*version*/, int kind, const void* said, size_t bytes, SSL*, void* to) {
+  if (written == 0 || (kind != SSL3_RT_ALERT && kind != SSL3_RT_HANDSHAKE)) return;
+  auto& session = *static_cast<Session*>(to);
+  const std::string_view message(static_cast<const char*>(said), bytes);
+  session.writer_->Seal(static_cast<RecordWriter::Content>(kind), message, session.wire_);
+  if (kind == SSL3_RT_HANDSHAKE && message[0] == SSL3_MT_KEY_UPDATE) session.writer_->TakeNextKey();
+}
+
 // Called by OpenSSL whenever its handshake moves or an alert goes.
 void CountTurn(const SSL* ssl, int /*where*/, int /*value*/) {
   auto* session = static_cast<Session*>(SSL_get_app_data(ssl));
@@ -116,6 +126,7 @@ Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
   SSL_CTX_set_num_tickets(get(), 0);
   SSL_CTX_set_session_cache_mode(get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_info_callback(get(), CountTurn);
+  SSL_CTX_set_keylog_callback(get(), KeepSecret);
   SSL_CTX_set_mode(get(),
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
@@ -131,11 +142,6 @@ absl::Status Context::Use() {
   return absl::OkStatus();
 }
 
-void Context::LetEncrypt(std::shared_ptr<KernelTls> kernel) {
-  kernel_ = std::move(kernel);
-  if (kernel_ != nullptr) SSL_CTX_set_keylog_callback(get(), KeepSecret);
-}
-
 absl::StatusOr<std::shared_ptr<const Context>> Context::ForServer(std::shared_ptr<const Identity> identity,
                                                                   ServerWish wish) {
   if (!identity->has_certificate()) return absl::FailedPreconditionError("a TLS port needs --tls-cert and --tls-key");
@@ -146,7 +152,7 @@ absl::StatusOr<std::shared_ptr<const Context>> Context::ForServer(std::shared_pt
   if (wish.ask_client) SSL_CTX_set_verify(context->get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   context->alpn_ = OnWire(wish.alpn);
   if (!wish.alpn.empty()) SSL_CTX_set_alpn_select_cb(context->get(), ChooseAlpn, context.get());
-  context->LetEncrypt(std::move(wish.kernel));
+  context->kernel_ = std::move(wish.kernel);
   return std::shared_ptr<const Context>(std::move(context));
 }
 
@@ -161,7 +167,7 @@ absl::StatusOr<std::shared_ptr<const Context>> Context::ForClient(std::shared_pt
     SSL_CTX_set_alpn_protos(context->get(), reinterpret_cast<const unsigned char*>(context->alpn_.data()),
                             static_cast<unsigned>(context->alpn_.size()));
   }
-  context->LetEncrypt(std::move(wish.kernel));
+  context->kernel_ = std::move(wish.kernel);
   context->client_ = std::move(wish);
   return std::shared_ptr<const Context>(std::move(context));
 }
@@ -170,9 +176,10 @@ Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key
     : context_(std::move(context)),
       ssl_(SSL_new(context_->get())),
       in_(BIO_new(BIO_s_mem())),
+      out_(BioInto(wire_)),
       bytes_of_a_key_(bytes_of_a_key) {
   BATON_CHECK(ssl_ && in_ != nullptr);
-  SSL_set_bio(ssl_.get(), in_, BioInto(wire_));
+  SSL_set_bio(ssl_.get(), in_, out_);
   SSL_set_app_data(ssl_.get(), this);
   if (context_->peer() == PeerRole::kClient) {
     SSL_set_accept_state(ssl_.get());
@@ -205,6 +212,7 @@ absl::Status Session::Go() {
     }
     if (done != 1) return absl::OkStatus();
     established_ = true;
+    TakeOver();
   }
   if (!unsent_.empty()) {
     const std::string now = std::exchange(unsent_, "");
@@ -233,6 +241,18 @@ absl::Status Session::Go() {
   }
 }
 
+/// From now on the records of TLS 1.3 are written here. OpenSSL goes on reading; what it says goes nowhere by itself.
+void Session::TakeOver() {
+  const std::string secret = std::exchange(secret_, "");
+  if (SSL_version(ssl_.get()) != TLS1_3_VERSION) return;
+  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), secret);
+  if (!key) return;
+  writer_.emplace(*std::move(key));
+  BIO_set_data(out_, nullptr);
+  SSL_set_msg_callback(ssl_.get(), SealSpoken);
+  SSL_set_msg_callback_arg(ssl_.get(), this);
+}
+
 absl::Status Session::Feed(std::string_view wire) {
   if (wire.empty()) return absl::OkStatus();
   if (!std::exchange(begun_, true) && !BeginsAsTls(static_cast<unsigned char>(wire[0])) &&
@@ -254,19 +274,28 @@ absl::Status Session::Write(std::string_view plain) {
     return absl::OkStatus();
   }
   while (!plain.empty()) {
-    ERR_clear_error();
-    if (under_key_ >= bytes_of_a_key_ && SSL_version(ssl_.get()) == TLS1_3_VERSION) {
-      BATON_CHECK(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
-      under_key_ = 0;
-      ++keys_taken_;
+    const std::string_view piece = plain.substr(0, kRecordBytes);
+    if (writer_) {
+      if (under_key_ >= bytes_of_a_key_) TellNextKey();
+      writer_->Seal(RecordWriter::Content::kText, piece, wire_);
+    } else {
+      ERR_clear_error();
+      const int bytes = SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size()));
+      if (bytes != static_cast<int>(piece.size()))
+        return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
     }
-    const int bytes = SSL_write(ssl_.get(), plain.data(), static_cast<int>(std::min(plain.size(), kRecordBytes)));
-    if (bytes <= 0) return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
-    plain.remove_prefix(static_cast<size_t>(bytes));
-    under_key_ += static_cast<uint64_t>(bytes);
-    ++records_;
+    plain.remove_prefix(piece.size());
+    under_key_ += piece.size();
   }
   return absl::OkStatus();
+}
+
+void Session::TellNextKey() {
+  constexpr std::string_view kKeyUpdate("\x18\0\0\1\0", 5);  // of this end alone
+  writer_->Seal(RecordWriter::Content::kHandshake, kKeyUpdate, wire_);
+  writer_->TakeNextKey();
+  under_key_ = 0;
+  ++keys_taken_;
 }
 
 void Session::KeepBuffers(bool keep) {
@@ -298,11 +327,8 @@ void Session::TakeWire(std::string& to) {
 
 std::string Session::TakePlain() { return std::exchange(plain_, ""); }
 
-std::optional<WriteKey> Session::GiveWriteKey() {
-  if (!established() || SSL_version(ssl_.get()) != TLS1_3_VERSION || keys_taken_ > 0) return std::nullopt;
-  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), std::exchange(secret_, ""));
-  if (key) key->records = records_;
-  return key;
+std::optional<WriteKey> Session::GiveWriteKey() const {
+  return writer_ && keys_taken_ == 0 ? std::optional(writer_->key()) : std::nullopt;
 }
 
 std::string Session::alpn() const {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/tls/identity.h"
 #include "common/tls/peer_check.h"
+#include "common/tls/record_writer.h"
 #include "common/tls/write_key.h"
 
 namespace baton::tls {
@@ -52,7 +53,6 @@ class Context {
  private:
   Context(std::shared_ptr<const Identity> identity, PeerRole peer);
   absl::Status Use();
-  void LetEncrypt(std::shared_ptr<KernelTls> kernel);
 
   const std::shared_ptr<const Identity> identity_;
   const PeerRole peer_;
@@ -96,32 +96,35 @@ class Session {
   int keys_taken() const { return keys_taken_; }     ///< by this end, after the first
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that nothing follows
   std::string alpn() const;                          ///< the protocol agreed on; empty: none
-  /// For who writes in this session's place from now on; OpenSSL must not. Once, when all that TakeWire had is sent.
-  /// Null: the context has no kernel, or what both ends agreed on is not TLS 1.3 with a cipher that it might know.
-  std::optional<WriteKey> GiveWriteKey();
+  /// For who writes in this session's place from now on, when all that TakeWire had is sent. Null: both ends have not
+  /// agreed yet, or not on TLS 1.3, or this one has taken another key since.
+  std::optional<WriteKey> GiveWriteKey() const;
   /// Why the peer was refused; null while it was not.
   const std::optional<Refusal>& refusal() const { return refusal_; }
 
  private:
   friend int CheckChain(X509_STORE_CTX* chain, void* context);
   friend void KeepSecret(const SSL* ssl, const char* line);
+  friend void SealSpoken(int written, int version, int kind, const void* said, size_t bytes, SSL* ssl, void* to);
   friend void CountTurn(const SSL* ssl, int where, int value);
   absl::Status Go();
+  void TakeOver();
+  void TellNextKey();
   absl::Status Fail(Refusal refusal, std::string message);
 
   const std::shared_ptr<const Context> context_;
-  std::string wire_;   ///< to be sent
-  SessionPtr ssl_;     // writes into wire_
-  BIO* in_ = nullptr;  // owned by ssl_
+  std::string wire_;                    ///< to be sent
+  SessionPtr ssl_;                      // writes into wire_, as long as there is no writer_
+  BIO *in_ = nullptr, *out_ = nullptr;  // owned by ssl_
+  std::optional<RecordWriter> writer_;  ///< once the handshake is done; null: it ended with TLS 1.2
   std::string unsent_, plain_;
   std::string peer_fault_;  ///< what CheckPeer said
-  std::string secret_;      ///< of what this end writes, where GiveWriteKey may want it
+  std::string secret_;      ///< of what this end writes, until writer_ has it
   std::optional<Refusal> refusal_;
   bool begun_ = false, established_ = false, peer_closed_ = false;
   bool reads_ = false;  ///< text, and whatever the peer has sent beside it
   const uint64_t bytes_of_a_key_;
   uint64_t under_key_ = 0;  ///< written
-  uint64_t records_ = 0;    ///< written, of data
   uint64_t turns_ = 0;      ///< of the handshake's machine, while we read
   uint64_t read_ = 0;       ///< bytes of text
   int keys_taken_ = 0;
