@@ -25,13 +25,17 @@ class OwnTime {
   OwnTime() : last_(TimePoint::max()) {}
   /// Returns what was counted: the time since the tick before, at most kMostPerTick.
   Duration Tick(TimePoint now) {
-    const Duration counted = std::clamp(now - last_, Duration::zero(), kMostPerTick);
-    last_ = now;
+    const Duration counted = Skip(now);
     own_ += counted;
     return counted;
   }
-  /// Nobody has listened since the tick before: what came lies where the system keeps it.
-  void Skip(TimePoint now) { last_ = now; }
+  /// Nobody has listened since the tick before: what came lies where the system keeps it. Returns what Tick would have
+  /// counted.
+  Duration Skip(TimePoint now) {
+    const Duration passed = std::clamp(now - last_, Duration::zero(), kMostPerTick);
+    last_ = now;
+    return passed;
+  }
   TimePoint Now() const { return own_; }
 
  private:

@@ -318,7 +318,8 @@ void VisitConnectionFields(RouterConfig& c, Visitor& field) {
   field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause", Range(1, kLongestWaitMs));
   field("canaries", c.canaries, "", "a worker takes requests when a tiny one of the router's own went through it");
   field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often", Range(10, 60000));
-  field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms", "no report for this long: the worker is lost",
+  field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms",
+        "no report for this long: the worker is lost; ten times as long where what it says lies unread here",
         Range(20, kLongestWaitMs));
   field("step-stall-ms", c.step_stall_ms, "ms", "running work, but no step for this long: the worker is lost",
         Range(1, kLongestWaitMs));

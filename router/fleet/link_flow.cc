@@ -76,6 +76,7 @@ void LinkFlow::Admitted(uint64_t session, std::string incarnation, TimePoint now
   predicted_step_ms_ = 0;
   own_ = OwnTime(now);
   heard_ = steps_changed_ = renewed_ = now;
+  unread_ = {};
   shown_ = LinkState::kReady;
   actions_.emplace_back(OpenSession{session});
   Watch();
@@ -106,6 +107,7 @@ void LinkFlow::Watched(uint64_t round, const WatchEvent& event, TimePoint now) {
                 now);
   }
   heard_ = Listened(now);
+  unread_ = {};
   if (event.stray_bytes != 0) {
     return Lost(
         absl::DataLossError(StrCat("event ", event.sequence_number, " has ", event.keys.size() * 16 + event.stray_bytes,
@@ -176,13 +178,20 @@ TimePoint LinkFlow::Listened(TimePoint now) const {
 void LinkFlow::Timer(TimePoint now, bool has_unread) {
   if (state_ == State::kPausing) return Dial();
   if (state_ != State::kServing) return;
-  has_unread ? own_.Skip(now) : void(own_.Tick(now));
+  has_unread ? unread_ += own_.Skip(now) : own_.Tick(now);
   const Duration silent = Listened(now) - heard_, stalled = Listened(now) - steps_changed_;
   const double stall_limit_ms =
       std::max(Milliseconds(limits_.step_stall), limits_.step_stall_factor * predicted_step_ms_);
   if (silent > limits_.heartbeat) {
     return Lost(absl::UnavailableError(StrCat("no report for ", static_cast<int64_t>(Milliseconds(silent)),
                                               " ms (--heartbeat-timeout-ms ",
+                                              static_cast<int64_t>(Milliseconds(limits_.heartbeat)), ")")),
+                now);
+  }
+  if (unread_ > LinkLimits::kUnreadHeartbeats * limits_.heartbeat) {
+    return Lost(absl::UnavailableError(StrCat("what it says lies unread, and no report has come for ",
+                                              static_cast<int64_t>(Milliseconds(unread_)), " ms (",
+                                              LinkLimits::kUnreadHeartbeats, " times --heartbeat-timeout-ms ",
                                               static_cast<int64_t>(Milliseconds(limits_.heartbeat)), ")")),
                 now);
   }

@@ -28,6 +28,9 @@
 namespace baton::router {
 
 struct LinkLimits {
+  /// In which reports may lie unread, as many times `heartbeat`: a burst of work of this router's own is over by then.
+  static constexpr int kUnreadHeartbeats = 10;
+
   Duration heartbeat{3000};  ///< without a report: the worker is lost
   Duration step_stall{0};    ///< work, but no step for so long, and for so many predicted steps: it is lost
   double step_stall_factor = 20;
@@ -101,7 +104,7 @@ class LinkFlow {
   void WatchClosed(uint64_t round, const absl::Status& why, TimePoint now);
   void RelayClosed(uint64_t session, const absl::Status& why, TimePoint now);
   /// `has_unread`: what the worker has said lies unread (WorkerWire), which needs to be known where it SeemsSilent. Not
-  /// the worker is silent then: this router does not listen.
+  /// the worker is silent then: this router does not listen. Nobody believes that for longer than kUnreadHeartbeats.
   void Timer(TimePoint now, bool has_unread = false);
   /// A report is late.
   bool SeemsSilent() const { return state_ == State::kServing && own_.Now() - heard_ > 2 * OwnTime::kTick; }
@@ -146,6 +149,7 @@ class LinkFlow {
   double predicted_step_ms_ = 0;
   OwnTime own_{TimePoint{}};
   TimePoint heard_{}, steps_changed_{};  ///< of own_
+  Duration unread_{};                    ///< as own_ counts it: since the latest report something lay unread
   TimePoint renewed_{};                  ///< of the plain clock
   uint64_t snapshots_again_ = 0;
 };

@@ -234,10 +234,32 @@ TEST(LinkFlow, AWorkerWhoseReportsLieUnreadIsNotSilent) {
   flow.Admitted(7, kWorker, kLinkStart);
   flow.TakeActions();
   TimePoint now = kLinkStart;
-  EXPECT_EQ(RunTo(flow, now, kLinkStart + std::chrono::minutes(1), /*has_unread=*/true), "");
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + 9 * LimitsOfLink().heartbeat, /*has_unread=*/true), "");
   EXPECT_FALSE(flow.SeemsSilent());
   const std::string lost = RunTo(flow, now, now + LimitsOfLink().heartbeat + milliseconds(100));
   EXPECT_TRUE(flow.state() == LinkFlow::State::kPausing) << "nothing lies unread any more: " << lost;
+}
+
+TEST(LinkFlow, AWorkerWhoseWordsLieUnreadForTenHeartbeatsIsLost) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + milliseconds(29000), /*has_unread=*/true), "");
+  flow.Watched(1, Load(1, 1, 1), now);
+  flow.TakeActions();
+  const TimePoint heard = now;
+  EXPECT_EQ(RunTo(flow, now, heard + milliseconds(15000), /*has_unread=*/true), "") << "counted from the latest report";
+  EXPECT_EQ(RunTo(flow, now, now + milliseconds(2000)), "") << "they were read, and were none";
+  EXPECT_EQ(RunTo(flow, now, heard + milliseconds(32000), /*has_unread=*/true), "");
+  EXPECT_EQ(RunTo(flow, now, heard + milliseconds(32100), /*has_unread=*/true), "show lost +61100, end +61100");
+}
+
+TEST(LinkFlow, ARouterThatStoodStillDoesNotTakeItsOwnSleepForWordsThatLieUnread) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
+  for (int sleep = 0; sleep < 5; ++sleep) {
+    now += milliseconds(60000);
+    EXPECT_EQ(RunTo(flow, now, now + milliseconds(100), /*has_unread=*/true), "") << "after sleep " << sleep;
+  }
 }
 
 TEST(LinkFlow, AWorkerThatReportsNothingIsLostAfterTheHeartbeatTimeout) {
