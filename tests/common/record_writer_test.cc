@@ -1,6 +1,5 @@
 // A session writes its records itself; OpenSSL, which knows nothing of that, reads them.
 #include <gtest/gtest.h>
-
 #include <openssl/err.h>
 
 #include "common/tls/context.h"
