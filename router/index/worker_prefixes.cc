@@ -11,6 +11,7 @@ constexpr size_t kFirstCapacity = 1024;
 constexpr int kEvictionSample = 8;
 constexpr int64_t kSetsShare = 8;  // of the memory: one in so many bytes is for sets of holders
 constexpr size_t kAhead = 8;       // keys whose slots are fetched before they are needed
+constexpr int kLevelsAhead = 4;  // of halving, of which the slots are fetched together: as many as a core can wait for
 
 // Keys are hashes already; 0 marks a hole, so the one real 0 is renamed.
 uint64_t Stored(uint64_t key) { return key == 0 ? 1 : key; }
@@ -39,7 +40,9 @@ HolderSets::Word WorkerPrefixes::Look(uint64_t raw) const {
   const uint64_t key = Stored(raw);
   Slot& slot = table_.slots[Find(key)];
   if (slot.key != key) return 0;
-  std::atomic_ref(slot.used).store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  const std::atomic_ref used(slot.used);
+  const uint32_t now = now_.load(std::memory_order_relaxed);
+  if (used.load(std::memory_order_relaxed) != now) used.store(now, std::memory_order_relaxed);
   return slot.holders;
 }
 
@@ -149,30 +152,43 @@ void WorkerPrefixes::ClearAll() {
   held_.fill(0);
 }
 
+// Of the next `levels` of halving. Slots lie anywhere in memory, and so they come together.
+void WorkerPrefixes::FetchMiddles(absl::Span<const uint64_t> keys, size_t low, size_t high, int levels) const {
+  if (high - low <= 1) return;
+  const size_t middle = low + (high - low) / 2;
+  Fetch(keys[middle]);
+  if (levels == 1) return;
+  FetchMiddles(keys, low, middle, levels - 1);
+  FetchMiddles(keys, middle, high, levels - 1);
+}
+
 // The workers that hold the unit at `low`, and those of them that still hold the unit at `high`, are known: find where
-// the rest of them stop, by halving. Slots lie anywhere in memory: those of both next halves come while one is read.
+// the rest of them stop, by halving. The slots of the next `ahead` levels have been fetched.
 void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const Probe& at_low,
-                            const Probe& at_high, Depths& depths) const {
+                            const Probe& at_high, int ahead, Depths& depths) const {
   // Equal words are equal holders here: what counts at a unit lies between what counts at both ends.
   if (at_low.word == at_high.word) return;
   WorkerSet leave = at_low.holders;
   leave -= at_high.holders;
   if (leave.Empty()) return;
-  if (high - low == 1) {
-    leave.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(low + 1); });
-    return;
+  while (high - low > 1) {
+    const size_t middle = low + (high - low) / 2;
+    if (ahead == 0) FetchMiddles(keys, low, high, ahead = kLevelsAhead);
+    --ahead;
+    const HolderSets::Word word = Look(keys[middle]);
+    if (word == at_low.word) {
+      low = middle;
+    } else if (word == at_high.word) {
+      high = middle;
+    } else {
+      Probe at_middle{word, sets_.Of(word)};
+      at_middle.holders &= at_low.holders;
+      at_middle.holders |= at_high.holders;
+      Narrow(keys, low, middle, at_low, at_middle, ahead, depths);
+      return Narrow(keys, middle, high, at_middle, at_high, ahead, depths);
+    }
   }
-  const size_t middle = low + (high - low) / 2;
-  Fetch(keys[low + (middle - low) / 2]);
-  Fetch(keys[middle + (high - middle) / 2]);
-  Probe at_middle{Look(keys[middle]), {}};
-  if (at_middle.word == at_low.word) return Narrow(keys, middle, high, at_low, at_high, depths);
-  if (at_middle.word == at_high.word) return Narrow(keys, low, middle, at_low, at_high, depths);
-  at_middle.holders = sets_.Of(at_middle.word);
-  at_middle.holders &= at_low.holders;
-  at_middle.holders |= at_high.holders;
-  Narrow(keys, low, middle, at_low, at_middle, depths);
-  Narrow(keys, middle, high, at_middle, at_high, depths);
+  leave.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(low + 1); });
 }
 
 WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, const WorkerSet& eligible) const {
@@ -180,8 +196,9 @@ WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, co
   if (keys.empty() || eligible.Empty()) return depths;
   std::shared_lock lock(mutex_);
   const size_t last = keys.size() - 1;
+  Fetch(keys[0]);
   Fetch(keys[last]);
-  Fetch(keys[last / 2]);
+  FetchMiddles(keys, 0, last, kLevelsAhead);
   Probe first{Look(keys[0]), {}};
   first.holders = sets_.Of(first.word);
   first.holders &= eligible;
@@ -195,7 +212,7 @@ WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, co
     }
   }
   whole.holders.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(keys.size()); });
-  if (last > 0) Narrow(keys, 0, last, first, whole, depths);
+  if (last > 0) Narrow(keys, 0, last, first, whole, kLevelsAhead, depths);
   return depths;
 }
 

@@ -76,14 +76,20 @@ class WorkerPrefixes {
 
   size_t Find(uint64_t key) const;  // slot of the key, or of the hole where it belongs
   HolderSets::Word Look(uint64_t key) const;
-  void Fetch(uint64_t key) const { __builtin_prefetch(&table_.slots[table_.Home(key)]); }
+  /// The line of its home, and the next one where it may have been pushed there.
+  void Fetch(uint64_t key) const {
+    const size_t home = table_.Home(key);
+    __builtin_prefetch(&table_.slots[home]);
+    __builtin_prefetch(&table_.slots[home] + 2);
+  }
+  void FetchMiddles(absl::Span<const uint64_t> keys, size_t low, size_t high, int levels) const;
   void Place(const Slot& slot);
   void TakeOut(int slot, size_t at);
   void Erase(size_t hole);
   void EvictNear(uint64_t key);
   void Grow(size_t capacity);
   void Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const Probe& at_low, const Probe& at_high,
-              Depths& depths) const;
+              int ahead, Depths& depths) const;
 
   const size_t max_capacity_;
   mutable std::shared_mutex mutex_;

@@ -53,6 +53,7 @@ inline double TokensToCompute(const Candidate& c, uint32_t prompt_tokens) {
 inline double StepMs(const Candidate& c) { return c.decode_step_ms > 0 ? c.decode_step_ms : kUnknownStepMs; }
 
 inline double DecodeSlowdownMs(const Candidate& c) {
+  if (c.running == 0) return 0;
   const double slots = std::max(1, c.max_num_seqs);
   const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
   return StepMs(c) * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);

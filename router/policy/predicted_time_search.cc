@@ -25,28 +25,36 @@ bool KeepCheapest(std::vector<Side>& sides, size_t turn) {
   const size_t n = sides.size();
   const bool too_many = n > kCloseLook;
   const size_t first = too_many ? turn % n : 0;
-  for (size_t i = 0; i < n; ++i) sides[i].order = i >= first ? i - first : i + n - first;
   const auto before = [](const Side& a, const Side& b) { return a.ms != b.ms ? a.ms < b.ms : a.order < b.order; };
-  std::partial_sort(sides.begin(), sides.begin() + static_cast<ptrdiff_t>(std::min(n, kCloseLook)), sides.end(),
-                    before);
-  sides.resize(std::min(n, kCloseLook));
+  std::vector<Side> kept;  // a heap with the last of them in front
+  kept.reserve(std::min(n, kCloseLook));
+  for (size_t order = 0, at = first; order < n; ++order, at = at + 1 == n ? 0 : at + 1) {
+    Side side = sides[at];
+    side.order = order;
+    if (kept.size() == kCloseLook) {
+      if (side.ms >= kept.front().ms) continue;  // of equals the earlier ones are there
+      std::ranges::pop_heap(kept, before);
+      kept.back() = side;
+    } else {
+      kept.push_back(side);
+    }
+    std::ranges::push_heap(kept, before);
+  }
+  std::ranges::sort_heap(kept, before);
+  sides = std::move(kept);
   return too_many;
 }
 
 /// One question. Of the options it has seen it keeps the cheapest.
 class Search {
  public:
+  // The one walk over the candidates, which are more than the first cache holds.
   Search(const RouteQuestion& question, double lambda, size_t turn)
-      : question_(question),
-        all_(question.candidates),
-        lambda_(lambda),
-        turn_(turn),
-        decode_terms_(all_.size()),
-        met_with_(all_.size(), 0) {
+      : question_(question), all_(question.candidates), lambda_(lambda), turn_(turn), place_(all_.size(), kNotThere) {
     prefills_.reserve(all_.size()), decodes_.reserve(all_.size());
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].role == WorkerRole::kPrefill) prefills_.push_back(i);
-      if (all_[i].role == WorkerRole::kDecode) decodes_.push_back(i);
+      if (all_[i].role == WorkerRole::kPrefill) AddPrefill(i);
+      if (all_[i].role == WorkerRole::kDecode) AddDecode(i);
     }
   }
 
@@ -56,16 +64,37 @@ class Search {
     for (size_t i = 0; i < all_.size() && some_do_both; ++i) {
       if (all_[i].role == WorkerRole::kBoth && (!only || all_[i].numerics == *only)) Consider({i});
     }
-    for (const Candidate* kind : KindsOfDecodes(only)) Group(*kind, only);
+    for (uint32_t kind = 0; kind < decode_kinds_.size(); ++kind) {
+      if (!only || decode_kinds_[kind].one->numerics == *only) Group(kind, only.has_value());
+    }
     return Chosen();
   }
 
  private:
-  struct Pool {
-    std::vector<size_t> prefills, decodes;
+  struct Prefill {
+    size_t candidate = 0;
+    uint32_t kind = 0;
+    double ms = 0;  ///< what of a pair's cost it decides
   };
+  struct Decode {
+    size_t candidate = 0;
+    uint32_t kind = 0;
+    uint32_t round = 0;  ///< the last one whose prefill worker has met it
+    int64_t lacks = 0;   ///< tokens of the prompt
+    DecodeTerms terms;
+    double ms = 0;  ///< what of a pair's cost it decides, with a transfer from a worker that it has not met
+  };
+  /// Those of the same numerics and versions.
+  struct Kind {
+    const Candidate* one = nullptr;
+    size_t cheapest = 0;           ///< the first of them: a place in prefills_ or decodes_
+    double least_ms = kNever;      ///< its cost
+    double least_own_ms = kNever;  ///< of decode workers, without a transfer
+  };
+  static constexpr uint32_t kNotThere = UINT32_MAX;
 
-  // Decode workers of a kind pair with the same prefill workers.
+  // Decode workers of a kind pair with the same prefill workers, and prefill workers of a kind with the same decode
+  // workers.
   static bool OneKind(const Candidate& a, const Candidate& b) { return a.kv_protocol == b.kv_protocol && Alike(a, b); }
 
   // Workers of one build often share the text.
@@ -74,114 +103,143 @@ class Search {
     return a.numerics.data() == b.numerics.data() || a.numerics == b.numerics;
   }
 
-  // One of each kind.
-  std::vector<const Candidate*> KindsOfDecodes(std::optional<std::string_view> only) const {
-    std::vector<const Candidate*> found;
-    for (const size_t d : decodes_) {
-      const Candidate& c = all_[d];
-      if (only && c.numerics != *only) continue;
-      if (std::ranges::none_of(found, [&c](const Candidate* known) { return OneKind(*known, c); })) found.push_back(&c);
+  // Its place among the kinds; of a new one it is the first.
+  static uint32_t KindOf(const Candidate& c, size_t place, std::vector<Kind>& kinds) {
+    for (size_t i = kinds.size(); i > 0; --i) {
+      if (OneKind(*kinds[i - 1].one, c)) return static_cast<uint32_t>(i - 1);
     }
-    return found;
+    kinds.push_back({&c, place});
+    return static_cast<uint32_t>(kinds.size() - 1);
+  }
+
+  static void Compare(Kind& kind, size_t place, double ms) {
+    if (ms >= kind.least_ms) return;
+    kind.least_ms = ms;
+    kind.cheapest = place;
+  }
+
+  void AddPrefill(size_t i) {
+    const Candidate& c = all_[i];
+    const uint32_t kind = KindOf(c, prefills_.size(), prefill_kinds_);
+    const double ms = TermsOfPrefill(c, question_.prompt_tokens, lambda_).side_ms;
+    Compare(prefill_kinds_[kind], prefills_.size(), ms);
+    prefills_.push_back({i, kind, ms});
+  }
+
+  void AddDecode(size_t i) {
+    const Candidate& c = all_[i];
+    const uint32_t kind = KindOf(c, decodes_.size(), decode_kinds_);
+    const DecodeTerms terms = TermsOfDecode(c, question_.prompt_tokens);
+    if (terms.tokens != unmet_tokens_) {  // most hold nothing of the prompt, all as little
+      unmet_tokens_ = terms.tokens;
+      unmet_ms_ = TransferMs(terms, question_.handoff->unmet_tokens_per_s);
+    }
+    const double own_ms = DecodeSideMs(terms, question_.handoff->handoff_ms), ms = own_ms + unmet_ms_;
+    Compare(decode_kinds_[kind], decodes_.size(), ms);
+    decode_kinds_[kind].least_own_ms = std::min(decode_kinds_[kind].least_own_ms, own_ms);
+    const int64_t lacks = int64_t{question_.prompt_tokens} - c.cached_tokens;
+    least_lacks_ = std::min(least_lacks_, lacks);
+    place_[i] = static_cast<uint32_t>(decodes_.size());
+    decodes_.push_back({i, kind, 0, lacks, terms, ms});
   }
 
   // Decode workers of this kind, with the prefill workers that they pair with.
-  void Group(const Candidate& kind, std::optional<std::string_view> only) {
-    Pool pool;
-    bool alike = question_.numerics.require;
-    for (size_t i = 0; i < prefills_.size() && !alike; ++i) {
-      const Candidate& c = all_[prefills_[i]];
-      alike = MakePair(c, kind) && Alike(c, kind);
-    }
-    pool.prefills.reserve(prefills_.size()), pool.decodes.reserve(decodes_.size());
-    for (const size_t d : decodes_) {
-      if (OneKind(all_[d], kind)) pool.decodes.push_back(d);
-    }
-    for (const size_t p : prefills_) {
-      if (MakePair(all_[p], kind) && (!alike || Alike(all_[p], kind))) pool.prefills.push_back(p);
-    }
-    ConsiderAlone(pool);
+  void Group(uint32_t kind, bool of_one_numerics) {
+    const Candidate& decodes = *decode_kinds_[kind].one;
+    const auto pair = [&](const Kind& k) { return MakePair(*k.one, decodes); };
+    const auto alike = [&](const Kind& k) { return MakePair(*k.one, decodes) && Alike(*k.one, decodes); };
+    const bool only_alike = question_.numerics.require || std::ranges::any_of(prefill_kinds_, alike);
+    takes_.clear();
+    for (const Kind& k : prefill_kinds_) takes_.push_back(only_alike ? alike(k) : pair(k));
+    const bool paired = std::ranges::count(takes_, true) > 0;
+    ConsiderAlone(kind, paired);
     // With prefill workers of other numerics the decode worker may still be alone in having those that are asked for.
-    if (pool.prefills.empty() || (only && !alike)) return;
-    ConsiderPairs(pool, kind);
+    if (paired && (!of_one_numerics || only_alike)) ConsiderPairs(kind);
   }
 
   // A decode worker serves alone what breaks even with every prefill worker: with the one that it reaches fastest.
-  void ConsiderAlone(const Pool& pool) {
+  void ConsiderAlone(uint32_t kind, bool paired) {
     const HandoffTerms& handoff = *question_.handoff;
     const int64_t most =
         handoff.local_prefill_max_tokens >= 0 ? handoff.local_prefill_max_tokens : kMostBreakEvenTokens;
-    std::vector<size_t> short_of_little;
-    for (const size_t d : pool.decodes) {
-      const int64_t lacks = int64_t{question_.prompt_tokens} - all_[d].cached_tokens;
-      if (!pool.prefills.empty() && lacks > most) continue;
+    if (paired && least_lacks_ > most) return;
+    std::vector<const Decode*> short_of_little;
+    for (const Decode& d : decodes_) {
+      if (d.kind != kind || (paired && d.lacks > most)) continue;
       const double slowest = std::numeric_limits<double>::min();
-      const bool possible = pool.prefills.empty() || lacks <= LocalPrefillTokens(all_[d], slowest, handoff);
-      if (possible) short_of_little.push_back(d);
+      const bool possible = !paired || d.lacks <= LocalPrefillTokens(all_[d.candidate], slowest, handoff);
+      if (possible) short_of_little.push_back(&d);
     }
     if (short_of_little.empty()) return;
     std::vector<double> fastest(all_.size(), 0);
     std::vector<size_t> met(all_.size(), 0);
-    if (handoff.local_prefill_max_tokens < 0) {
-      for (const size_t p : pool.prefills) {
-        for (const MetPeer& peer : handoff.met(p)) {
-          fastest[peer.decode] = std::max(fastest[peer.decode], peer.tokens_per_s);
-          ++met[peer.decode];
-        }
+    size_t prefills = 0;
+    for (const Prefill& p : prefills_) {
+      if (!takes_[p.kind]) continue;
+      ++prefills;
+      if (handoff.local_prefill_max_tokens >= 0) continue;
+      for (const MetPeer& peer : handoff.met(p.candidate)) {
+        fastest[peer.decode] = std::max(fastest[peer.decode], peer.tokens_per_s);
+        ++met[peer.decode];
       }
     }
-    for (const size_t d : short_of_little) {
-      const int64_t lacks = int64_t{question_.prompt_tokens} - all_[d].cached_tokens;
-      const double unmet = met[d] < pool.prefills.size() ? handoff.unmet_tokens_per_s : 0;
-      const double rate = std::max(fastest[d], unmet);
-      if (pool.prefills.empty() || lacks <= LocalPrefillTokens(all_[d], rate, handoff)) Consider({d});
+    for (const Decode* d : short_of_little) {
+      const double unmet = met[d->candidate] < prefills ? handoff.unmet_tokens_per_s : 0;
+      const double rate = std::max(fastest[d->candidate], unmet);
+      if (!paired || d->lacks <= LocalPrefillTokens(all_[d->candidate], rate, handoff)) Consider({d->candidate});
     }
   }
 
-  void ConsiderPairs(const Pool& pool, const Candidate& kind) {
-    const HandoffTerms& handoff = *question_.handoff;
-    const uint32_t tokens = question_.prompt_tokens;
-    std::vector<Side> prefills, decodes;
-    prefills.reserve(pool.prefills.size()), decodes.reserve(pool.decodes.size());
-    double least_decode = kNever;  // without a transfer
-    Side p0, d0;                   // the first of the cheapest
-    for (const size_t p : pool.prefills) {
-      const Side& side = prefills.emplace_back(p, TermsOfPrefill(all_[p], tokens, lambda_).side_ms);
-      if (prefills.size() == 1 || side.ms < p0.ms) p0 = side;
-    }
-    for (const size_t d : pool.decodes) {
-      const DecodeTerms terms = TermsOfDecode(all_[d], tokens);
-      decode_terms_[d] = terms;
-      const double own = DecodeSideMs(terms, handoff.handoff_ms);
-      least_decode = std::min(least_decode, own);
-      const Side& side = decodes.emplace_back(d, own + TransferMs(terms, handoff.unmet_tokens_per_s));
-      if (decodes.size() == 1 || side.ms < d0.ms) d0 = side;
-    }
-    const double one_ms = CostMs(Pair(p0.candidate, d0.candidate, RateOf(p0.candidate, d0.candidate)));
+  void ConsiderPairs(uint32_t kind) {
+    const double least_decode = decode_kinds_[kind].least_own_ms;
+    const Decode* const d0 = &decodes_[decode_kinds_[kind].cheapest];
+    const Prefill* const p0 = CheapestPrefill();
+    const double one_ms = CostMs(Pair(p0->candidate, d0->candidate, RateOf(p0->candidate, d0->candidate)));
     // Nobody who costs more than this by himself is in a cheaper pair.
     const double bound = std::min(best_ms_, one_ms) * (1 + kRounding);
-    std::erase_if(prefills, [&](const Side& p) { return p.ms + least_decode > bound; });
-    std::erase_if(decodes, [&](const Side& d) { return d.ms + p0.ms > bound; });
+    std::vector<Side> prefills, decodes;
+    prefills.reserve(prefills_.size()), decodes.reserve(decodes_.size());
+    for (const Prefill& p : prefills_) {
+      if (takes_[p.kind] && !(p.ms + least_decode > bound)) prefills.push_back({p.candidate, p.ms});
+    }
+    for (const Decode& d : decodes_) {
+      if (d.kind == kind && !(d.ms + p0->ms > bound)) decodes.push_back({d.candidate, d.ms});
+    }
     prefills_left_out_ |= KeepCheapest(prefills, turn_);
     decodes_left_out_ |= KeepCheapest(decodes, turn_);
     groups_.push_back(std::move(decodes));
     for (const Side& p : prefills) {
-      if (p.ms + least_decode <= best_ms_ * (1 + kRounding)) PairsOf(p.candidate, kind);
+      if (p.ms + least_decode <= best_ms_ * (1 + kRounding)) PairsOf(p, kind);
     }
   }
 
+  // One of the cheapest that the group pairs with.
+  const Prefill* CheapestPrefill() const {
+    const Prefill* found = nullptr;
+    for (size_t k = 0; k < prefill_kinds_.size(); ++k) {
+      if (!takes_[k]) continue;
+      const Prefill& p = prefills_[prefill_kinds_[k].cheapest];
+      if (found == nullptr || p.ms < found->ms) found = &p;
+    }
+    return found;
+  }
+
   // With each that it has met, and with the cheapest that it has not.
-  void PairsOf(size_t p, const Candidate& kind) {
+  void PairsOf(const Side& prefill, uint32_t kind) {
+    const size_t p = prefill.candidate;
     ++round_;
     const PrefillTerms terms = TermsOfPrefill(all_[p], question_.prompt_tokens, lambda_);
     for (const MetPeer& peer : question_.handoff->met(p)) {
-      met_with_[peer.decode] = round_;
-      const Candidate& d = all_[peer.decode];
-      if (d.role == WorkerRole::kDecode && OneKind(d, kind)) ConsiderPair(terms, {p, peer.decode, peer.tokens_per_s});
+      const uint32_t at = place_[peer.decode];
+      if (at == kNotThere) continue;
+      decodes_[at].round = round_;
+      if (decodes_[at].kind == kind) ConsiderPair(terms, decodes_[at], {p, peer.decode, peer.tokens_per_s});
     }
     for (const Side& d : groups_.back()) {
-      if (met_with_[d.candidate] == round_) continue;
-      ConsiderPair(terms, {p, d.candidate, question_.handoff->unmet_tokens_per_s, groups_.size()});
+      if (prefill.ms + d.ms > best_ms_ * (1 + kRounding)) return;
+      const Decode& decode = decodes_[place_[d.candidate]];
+      if (decode.round == round_) continue;
+      ConsiderPair(terms, decode, {p, d.candidate, question_.handoff->unmet_tokens_per_s, groups_.size()});
       return;
     }
   }
@@ -211,9 +269,8 @@ class Search {
   };
 
   void Consider(const RouteOption& alone) { Keep({std::nullopt, alone.worker}, CostMs(alone)); }
-  /// The decode worker is one of a pool that ConsiderPairs has looked at.
-  void ConsiderPair(const PrefillTerms& prefill, const Found& pair) {
-    Keep(pair, PairMs(prefill, decode_terms_[pair.worker], pair.rate, question_.handoff->handoff_ms));
+  void ConsiderPair(const PrefillTerms& prefill, const Decode& decode, const Found& pair) {
+    Keep(pair, PairMs(prefill, decode.terms, pair.rate, question_.handoff->handoff_ms));
   }
   void Keep(const Found& found, double ms) {
     if (ms > best_ms_) return;
@@ -249,13 +306,17 @@ class Search {
   const absl::Span<const Candidate> all_;
   const double lambda_;
   const size_t turn_;
-  std::vector<size_t> prefills_, decodes_;  ///< candidates
+  std::vector<uint32_t> place_;  ///< [candidate] in decodes_
+  std::vector<Prefill> prefills_;
+  std::vector<Decode> decodes_;
+  std::vector<Kind> prefill_kinds_, decode_kinds_;
+  int64_t least_lacks_ = std::numeric_limits<int64_t>::max();
+  double unmet_tokens_ = -1, unmet_ms_ = 0;  ///< the last transfer between two that have not met
+  std::vector<char> takes_;  ///< [kind of prefill workers] whether the decode workers of the group pair with it
   double best_ms_ = kNever;
   std::vector<Found> cheapest_;
   std::vector<std::vector<Side>> groups_;  ///< decode workers, cheapest first
   bool prefills_left_out_ = false, decodes_left_out_ = false;
-  std::vector<DecodeTerms> decode_terms_;  ///< [candidate] of the pools that were looked at
-  std::vector<uint32_t> met_with_;         ///< [candidate]: the last round whose prefill worker has met it
   uint32_t round_ = 0;
 };
 
