@@ -12,11 +12,15 @@ constexpr size_t kHeadBytes = 5, kTagBytes = 16, kNonceBytes = 12;
 
 unsigned char* At(std::string& wire, size_t at) { return reinterpret_cast<unsigned char*>(wire.data()) + at; }
 
-const char* CipherName(const SSL_CIPHER* cipher) {
+/// Searched for by name, once.
+const EVP_CIPHER* CipherOf(const SSL_CIPHER* cipher) {
+  static const EVP_CIPHER* const aes128 = EVP_CIPHER_fetch(nullptr, "AES-128-GCM", nullptr);
+  static const EVP_CIPHER* const aes256 = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
+  static const EVP_CIPHER* const chacha = EVP_CIPHER_fetch(nullptr, "ChaCha20-Poly1305", nullptr);
   switch (SSL_CIPHER_get_protocol_id(cipher)) {
-    case 0x1301: return "AES-128-GCM";
-    case 0x1302: return "AES-256-GCM";
-    default: return "ChaCha20-Poly1305";
+    case 0x1301: return aes128;
+    case 0x1302: return aes256;
+    default: return chacha;
   }
 }
 
@@ -41,10 +45,9 @@ std::array<unsigned char, kNonceBytes> NonceOf(const WriteKey& key) {
 RecordWriter::RecordWriter(WriteKey key) : key_(std::move(key)), cipher_(EVP_CIPHER_CTX_new()) { Use(); }
 
 void RecordWriter::Use() {
-  std::unique_ptr<EVP_CIPHER, FreedBy<EVP_CIPHER_free>> cipher(
-      EVP_CIPHER_fetch(nullptr, CipherName(key_.cipher), nullptr));
+  const EVP_CIPHER* const cipher = CipherOf(key_.cipher);
   BATON_CHECK(cipher_ != nullptr && cipher != nullptr &&
-              EVP_EncryptInit_ex2(cipher_.get(), cipher.get(), reinterpret_cast<const unsigned char*>(key_.key.data()),
+              EVP_EncryptInit_ex2(cipher_.get(), cipher, reinterpret_cast<const unsigned char*>(key_.key.data()),
                                   nullptr, nullptr) == 1);
 }
 

@@ -39,9 +39,9 @@ std::string Expand(const EVP_MD* hash, const std::string& secret, const std::str
       Octets(OSSL_KDF_PARAM_PREFIX, kPrefix),
       Octets(OSSL_KDF_PARAM_LABEL, label),
       OSSL_PARAM_construct_end()};
-  std::unique_ptr<EVP_KDF, FreedBy<EVP_KDF_free>> kdf(EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_TLS1_3_KDF, nullptr));
+  static EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, OSSL_KDF_NAME_TLS1_3_KDF, nullptr);  // a search by name
   BATON_CHECK(kdf != nullptr);
-  std::unique_ptr<EVP_KDF_CTX, FreedBy<EVP_KDF_CTX_free>> context(EVP_KDF_CTX_new(kdf.get()));
+  std::unique_ptr<EVP_KDF_CTX, FreedBy<EVP_KDF_CTX_free>> context(EVP_KDF_CTX_new(kdf));
   std::string out(bytes, '\0');
   BATON_CHECK(context != nullptr &&
               EVP_KDF_derive(context.get(), reinterpret_cast<unsigned char*>(out.data()), bytes, how) == 1);
