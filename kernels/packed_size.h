@@ -17,6 +17,11 @@ inline constexpr PackedShape kF32HostShape{.rows = 64, .columns = 1};  ///< in t
 inline constexpr PackedShape kBf16HostShape{.rows = 32, .columns = 32};
 inline constexpr PackedShape kDeviceShape{.rows = 128, .columns = 64};  ///< bf16
 
+/// Of a device whose library may multiply: the bias once more, in bf16.
+inline int64_t LibraryBiasBytes(const OpsTraits& traits, int64_t rows, bool bias) {
+  return traits.library_bytes > 0 && bias ? rows * 2 : 0;
+}
+
 /// What Ops::Pack's result of a float weight [rows, columns] takes, with a bias or without.
 inline int64_t PackedBytes(const OpsTraits& traits, int64_t rows, int64_t columns, DType type, bool bias) {
   const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
@@ -24,7 +29,7 @@ inline int64_t PackedBytes(const OpsTraits& traits, int64_t rows, int64_t column
   const PackedShape shape = traits.device_panels ? kDeviceShape : bf16 ? kBf16HostShape : kF32HostShape;
   const int64_t kept = up(rows, shape.rows) * up(columns, shape.columns);
   const int64_t biases = bias ? (bf16 ? rows : up(rows, shape.rows)) : 0;
-  return kept * static_cast<int64_t>(bf16 ? 2 : DTypeBytes(type)) + biases * 4;
+  return kept * static_cast<int64_t>(bf16 ? 2 : DTypeBytes(type)) + biases * 4 + LibraryBiasBytes(traits, rows, bias);
 }
 
 /// Pinned host memory through which rows of `columns` bf16 go to a device, until all weights are there: twice a half.
@@ -45,6 +50,23 @@ inline int64_t PackedCodeBytes(int64_t rows, int64_t columns, int bits, int grou
   const int64_t groups = group == 32 ? steps * 2 : columns / group;
   const int64_t codes = rounds ? rows * ((columns + padded - 1) / padded * padded) : blocks * steps * 128 * bits;
   return codes + blocks * groups * 64 + (bias ? rows * 4 : 0);
+}
+
+/// What a library that multiplies e4m3 with e4m3 reads for the scales of a weight, in floats: one for each output where
+/// all inputs share one, or for 128 × 128 weights, [outputs / 128 rounded up][inputs / 128 rounded up to 4]. 0: it has
+/// none for such groups.
+inline constexpr int kLibraryBlock = 128;
+inline int64_t LibraryBlockPitch(int64_t columns) { return (columns / kLibraryBlock + 3) / 4 * 4; }
+inline int64_t LibraryScales(int64_t rows, int64_t columns, int group) {
+  if (group == columns) return rows;
+  return group == kLibraryBlock ? (rows + kLibraryBlock - 1) / kLibraryBlock * LibraryBlockPitch(columns) : 0;
+}
+
+/// What a device keeps of a weight of PackQuantized for such a library.
+inline int64_t LibraryCodeBytes(const OpsTraits& traits, int64_t rows, int64_t columns, int group, bool rounds,
+                                bool bias) {
+  if (traits.library_bytes == 0 || !rounds) return 0;
+  return LibraryScales(rows, columns, group) * 4 + LibraryBiasBytes(traits, rows, bias);
 }
 
 /// Rows of x from which on a weight in codes is made bf16 first. By arithmetic, not yet measured: that moves 5 bytes a

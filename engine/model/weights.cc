@@ -323,7 +323,8 @@ class WeightPlanner {
     if (codes && traits_.device_panels) {
       const int64_t inputs = codes->Inputs(columns);
       const bool rounds = static_cast<bool>(codes->rounding);
-      kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, rounds, bias);
+      kind += kernels::PackedCodeBytes(rows, inputs, codes->bits, codes->layout.group, rounds, bias) +
+              kernels::LibraryCodeBytes(traits_, rows, inputs, codes->layout.group, rounds, bias);
       out_.codes.Add(rows, inputs, codes->layout.group, !codes->layout.inputs.empty(), rounds);
       if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
       return Scratch(3 * rows * inputs);  // the file's blocks, the codes in bytes, and the device's layout of them

@@ -24,11 +24,25 @@ enum LtResult : int {
   kLtNotSupported = 15,
 };
 /// Element types, what sums are in, and the transposition of an operand.
-constexpr int kLtF32 = 0, kLtBf16 = 14, kLtComputeF32 = 68;
+constexpr int kLtF32 = 0, kLtBf16 = 14, kLtE4m3 = 28, kLtComputeF32 = 68;
 constexpr int32_t kLtAsItIs = 0, kLtTransposed = 1;
 
 /// Attributes of an operation, int32_t each.
 constexpr int kLtTransposeA = 3, kLtTransposeB = 4;
+/// What follows a product: uint32_t; kLtAddsBias adds a vector [rows of d] to each column.
+constexpr int kLtEpilogue = 7;
+constexpr uint32_t kLtAddsBias = 4;
+/// Where the bias is, const void*, and its type, int32_t. It is d's type, but bf16 where a and b are e4m3. A heuristic
+/// sees the pointer's alignment.
+constexpr int kLtBiasPointer = 8, kLtBiasType = 26;
+/// Where the scales of a and b are, const void*, f32 on the device, and how they lie, int32_t. Of e4m3 only.
+constexpr int kLtScalesOfA = 17, kLtScalesOfB = 18, kLtScaleModeA = 31, kLtScaleModeB = 32;
+/// One for the matrix; or one for each column of a (transposed) and of b, both modes at once, from kLtOwnScales on; or
+/// one for 128 inputs: of a column ([inputs / 128][columns]), or of 128 columns ([columns / 128][inputs / 128 rounded
+/// up to 4]), not of both matrices. With one for 128 inputs both matrices have a multiple of four columns.
+constexpr int32_t kLtOneScale = 0, kLtScaleOfColumn = 3, kLtScaleOf128 = 4, kLtScaleOfBlock = 5;
+/// The first version that takes more than one scale, on sm_90.
+constexpr size_t kLtOwnScales = 120900;
 /// Attributes of a preference: uint64_t; then the least alignment of each matrix in bytes, uint32_t (256 where not
 /// said).
 constexpr int kLtMostWorkspaceBytes = 1;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/float8.h"
+#include "common/half.h"
 #include "kernels/runtime/runtime.h"
 #include "kernels/simt/device_memory.h"
 
@@ -24,11 +26,16 @@ struct LtHandle {
 struct LtOperation {
   int compute = 0, scale_type = 0;
   int32_t transpose_a = kLtAsItIs, transpose_b = kLtAsItIs;
+  uint32_t epilogue = 1;
+  const void* bias = nullptr;
+  int32_t bias_type = -1;  ///< d's
+  const void *scales_a = nullptr, *scales_b = nullptr;
+  int32_t mode_a = kLtOneScale, mode_b = kLtOneScale;
 };
 struct LtLayout {
   int type = 0;
   int64_t rows = 0, columns = 0, ld = 0;
-  int64_t bytes() const { return type == kLtF32 ? 4 : 2; }
+  int64_t bytes() const { return type == kLtF32 ? 4 : type == kLtBf16 ? 2 : 1; }
   /// From its first element to its last.
   size_t extent() const { return static_cast<size_t>(((columns - 1) * ld + rows) * bytes()); }
 };
@@ -41,8 +48,12 @@ namespace {
 
 constexpr uint64_t kProposed = 0x6C74'616C'676F;  ///< marks an algorithm that `propose` made
 constexpr size_t kWorkspaceAlignment = 256;
+constexpr size_t kVectorAlignment = 16;  ///< of scales, and the most that a bias is asked for
+constexpr int64_t kScaled = 128;         ///< inputs that share a scale, and outputs
+constexpr size_t kNewest = 130000;
 std::atomic<int64_t> lt_calls = 0, lt_refusals = 0, lt_fails_at = 0, lt_columns = std::numeric_limits<int64_t>::max();
 std::atomic<int> lt_fails_with = kLtSuccess;
+std::atomic<size_t> lt_version = kNewest;
 
 /// What tells problems apart.
 uint64_t ProblemOf(const LtOperation& o, const LtLayout& a, const LtLayout& b, const LtLayout& c, const LtLayout& d) {
@@ -53,6 +64,8 @@ uint64_t ProblemOf(const LtOperation& o, const LtLayout& a, const LtLayout& b, c
   };
   for (const LtLayout* layout : {&a, &b, &c, &d})
     for (const int64_t value : {int64_t{layout->type}, layout->rows, layout->columns, layout->ld}) take(value);
+  for (const int64_t value : {int64_t{o.epilogue}, int64_t{o.bias_type}, int64_t{o.mode_a}, int64_t{o.mode_b}})
+    take(value);
   return hash;
 }
 
@@ -60,21 +73,67 @@ uint64_t ProblemOf(const LtOperation& o, const LtLayout& a, const LtLayout& b, c
 struct Algorithm {
   uint64_t mark = 0, problem = 0, parts = 1, workspace_bytes = 0;
   uint32_t alignment[4] = {};
-  uint64_t unused[2] = {};
+  uint64_t bias_alignment = 0, unused = 0;
 };
 static_assert(sizeof(Algorithm) == sizeof(LtAlgorithm));
+
+/// A null pointer is as aligned as any.
+size_t AlignmentOf(const void* p) {
+  const auto at = reinterpret_cast<size_t>(p);
+  return at == 0 ? kVectorAlignment : std::min(kVectorAlignment, at & -at);
+}
+bool IsE4m3(const LtLayout& a, const LtLayout& b) { return a.type == kLtE4m3 && b.type == kLtE4m3; }
 
 bool GoTogether(const LtOperation& o, const LtLayout& a, const LtLayout& b, const LtLayout& c, const LtLayout& d) {
   return a.rows == b.rows && d.rows == a.columns && d.columns == b.columns && c.rows == d.rows &&
          c.columns == d.columns && c.ld == d.ld && c.type == d.type && o.compute == kLtComputeF32 &&
-         o.scale_type == kLtF32 && o.transpose_a == kLtTransposed && o.transpose_b == kLtAsItIs && a.type == kLtBf16 &&
-         b.type == kLtBf16 && (d.type == kLtBf16 || d.type == kLtF32);
+         o.scale_type == kLtF32 && o.transpose_a == kLtTransposed && o.transpose_b == kLtAsItIs &&
+         (IsE4m3(a, b) || (a.type == kLtBf16 && b.type == kLtBf16)) && (d.type == kLtBf16 || d.type == kLtF32);
 }
+bool TypesTheBias(const LtOperation& o, const LtLayout& a, const LtLayout& b, const LtLayout& d) {
+  const int type = o.bias_type < 0 ? d.type : o.bias_type;
+  return o.epilogue != kLtAddsBias || type == (IsE4m3(a, b) ? kLtBf16 : d.type);
+}
+/// Whether it has products for such scales.
+bool Scales(const LtOperation& o, const LtLayout& a, const LtLayout& b, const LtLayout& d) {
+  const auto either = [](int32_t mode) { return mode == kLtScaleOf128 || mode == kLtScaleOfBlock; };
+  if (!IsE4m3(a, b)) return o.mode_a == kLtOneScale && o.mode_b == kLtOneScale;
+  if (a.rows % 16 != 0 || d.rows * d.bytes() % 16 != 0) return false;
+  if (o.mode_a == kLtOneScale) return o.mode_b == kLtOneScale;
+  if (lt_version < kLtOwnScales) return false;
+  if (o.mode_a == kLtScaleOfColumn) return o.mode_b == kLtScaleOfColumn;
+  return either(o.mode_a) && either(o.mode_b) && (o.mode_a == kLtScaleOf128 || o.mode_b == kLtScaleOf128) &&
+         a.columns % 4 == 0 && b.columns % 4 == 0;
+}
+
+/// The scales of one matrix of `inputs` rows.
+struct ScaleTable {
+  const float* at = nullptr;
+  int32_t mode = kLtOneScale;
+  int64_t columns = 0, inputs = 0;
+  static int64_t Up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+  int64_t groups() const { return Up(inputs, kScaled) / kScaled; }
+  size_t extent() const {
+    const int64_t count = mode == kLtOneScale        ? 1
+                          : mode == kLtScaleOfColumn ? columns
+                          : mode == kLtScaleOf128    ? columns * groups()
+                                                     : Up(groups(), 4) * (Up(columns, kScaled) / kScaled);
+    return static_cast<size_t>(count) * sizeof(float);
+  }
+  float Of(int64_t column, int64_t input) const {
+    switch (mode) {
+      case kLtScaleOfColumn: return at[column];
+      case kLtScaleOf128: return at[input / kScaled * columns + column];
+      case kLtScaleOfBlock: return at[column / kScaled * Up(groups(), 4) + input / kScaled];
+      default: return *at;
+    }
+  }
+};
 
 /// One product on its way.
 struct Product {
   LtLayout a, b, d;
-  const uint16_t *weights = nullptr, *inputs = nullptr;
+  const char *weights = nullptr, *inputs = nullptr;
   const char* added = nullptr;
   char* target = nullptr;
   char* workspace = nullptr;
@@ -82,16 +141,20 @@ struct Product {
   float alpha = 1, beta = 0;
   int64_t parts = 1;
   int device = 0;
-  std::vector<float> kept = {};  ///< what it adds to, once it has begun
+  const void* bias = nullptr;
+  int bias_type = kLtBf16;
+  ScaleTable a_scales = {}, b_scales = {};  ///< of e4m3
+  std::vector<float> kept = {};             ///< what it adds to, once it has begun
 
-  static float Wide(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
-  static uint16_t Narrow(float value) {
-    const uint32_t bits = std::bit_cast<uint32_t>(value);
-    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+  static float Number(const char* from, const LtLayout& layout, int64_t column, int64_t row) {
+    const char* const at = from + (column * layout.ld + row) * layout.bytes();
+    uint16_t half = 0;
+    if (layout.type == kLtE4m3) return FloatOfE4m3(static_cast<uint8_t>(*at));
+    return std::memcpy(&half, at, sizeof(half)), FloatOfBf16(half);
   }
   char* At(int64_t row, int64_t column) const { return target + (column * d.ld + row) * d.bytes(); }
   void Store(int64_t row, int64_t column, float value) const {
-    const uint16_t half = Narrow(value);
+    const uint16_t half = Bf16OfFloat(value);
     if (d.type == kLtF32)
       std::memcpy(At(row, column), &value, sizeof(value));
     else
@@ -102,14 +165,19 @@ struct Product {
     float value = 0;
     uint16_t half = 0;
     if (d.type == kLtF32) return std::memcpy(&value, at, sizeof(value)), value;
-    return std::memcpy(&half, at, sizeof(half)), Wide(half);
+    return std::memcpy(&half, at, sizeof(half)), FloatOfBf16(half);
+  }
+  float Bias(int64_t row) const {
+    if (bias == nullptr) return 0;
+    return bias_type == kLtF32 ? static_cast<const float*>(bias)[row]
+                               : FloatOfBf16(static_cast<const uint16_t*>(bias)[row]);
   }
 
   void Begin() {
     simt::RunKernelsOf(device);
     BATON_CHECK(simt::KernelMayTouch(weights, a.extent()) && simt::KernelMayTouch(inputs, b.extent()) &&
                     simt::KernelMayTouch(target, d.extent()) && simt::KernelMayTouch(added, d.extent()) &&
-                    (workspace_bytes == 0 || simt::KernelMayTouch(workspace, workspace_bytes)),
+                    (workspace_bytes == 0 || simt::KernelMayTouch(workspace, workspace_bytes)) && MayTouchVectors(),
                 "cuBLASLt is given memory that is not the device's");
     kept.resize(beta == 0 ? 0 : static_cast<size_t>(d.rows * d.columns));
     if (workspace_bytes > 0) std::memset(workspace, 0xFF, workspace_bytes);
@@ -120,13 +188,20 @@ struct Product {
       }
     }
   }
+  bool MayTouchVectors() const {
+    const size_t bias_bytes = static_cast<size_t>(d.rows) * (bias_type == kLtF32 ? 4 : 2);
+    if (bias != nullptr && !simt::KernelMayTouch(bias, bias_bytes)) return false;
+    return a.type != kLtE4m3 || (simt::KernelMayTouch(a_scales.at, a_scales.extent()) &&
+                                 simt::KernelMayTouch(b_scales.at, b_scales.extent()));
+  }
   /// In `parts` interleaved sums, from the last product to the first.
   float Sum(int64_t row, int64_t column) const {
     std::vector<float> sums(static_cast<size_t>(parts), 0.0f);
-    const uint16_t *w = weights + row * a.ld, *x = inputs + column * b.ld;
     for (int64_t i = a.rows - 1; i >= 0; --i) {
       float& sum = sums[static_cast<size_t>(i % parts)];
-      sum = std::fma(Wide(w[i]), Wide(x[i]), sum);
+      float w = Number(weights, a, row, i);
+      if (a.type == kLtE4m3) w *= a_scales.Of(row, i) * b_scales.Of(column, i);
+      sum = std::fma(w, Number(inputs, b, column, i), sum);
     }
     float all = 0;
     for (const float sum : sums) all += sum;
@@ -135,7 +210,7 @@ struct Product {
   void Complete() const {
     for (int64_t column = 0; column < d.columns; ++column) {
       for (int64_t row = 0; row < d.rows; ++row) {
-        float value = alpha * Sum(row, column);
+        float value = std::fma(alpha, Sum(row, column), Bias(row));
         if (beta != 0) value = std::fma(beta, kept[static_cast<size_t>(column * d.rows + row)], value);
         Store(row, column, value);
       }
@@ -143,7 +218,7 @@ struct Product {
   }
 };
 
-size_t Version() { return 130000; }
+size_t Version() { return lt_version; }
 const char* Text(int result) {
   switch (result) {
     case kLtSuccess: return "success";
@@ -165,7 +240,8 @@ int Drop(Object* object) {
 }
 int MakeLayout(LtLayout** out, int type, uint64_t rows, uint64_t columns, int64_t ld) {
   const auto high = static_cast<int64_t>(rows);
-  if (high < 1 || columns < 1 || ld < high || (type != kLtF32 && type != kLtBf16)) return kLtInvalidValue;
+  if (high < 1 || columns < 1 || ld < high || (type != kLtF32 && type != kLtBf16 && type != kLtE4m3))
+    return kLtInvalidValue;
   *out = new LtLayout{type, high, static_cast<int64_t>(columns), ld};
   return kLtSuccess;
 }
@@ -177,9 +253,18 @@ int Take(Value& to, const void* value, size_t bytes) {
   return kLtSuccess;
 }
 int SetOperation(LtOperation* operation, int attribute, const void* value, size_t bytes) {
-  if (attribute == kLtTransposeA) return Take(operation->transpose_a, value, bytes);
-  if (attribute == kLtTransposeB) return Take(operation->transpose_b, value, bytes);
-  return kLtInvalidValue;
+  switch (attribute) {
+    case kLtTransposeA: return Take(operation->transpose_a, value, bytes);
+    case kLtTransposeB: return Take(operation->transpose_b, value, bytes);
+    case kLtEpilogue: return Take(operation->epilogue, value, bytes);
+    case kLtBiasPointer: return Take(operation->bias, value, bytes);
+    case kLtBiasType: return Take(operation->bias_type, value, bytes);
+    case kLtScalesOfA: return Take(operation->scales_a, value, bytes);
+    case kLtScalesOfB: return Take(operation->scales_b, value, bytes);
+    case kLtScaleModeA: return Take(operation->mode_a, value, bytes);
+    case kLtScaleModeB: return Take(operation->mode_b, value, bytes);
+    default: return kLtInvalidValue;
+  }
 }
 int SetPreference(LtPreference* preference, int attribute, const void* value, size_t bytes) {
   if (attribute == kLtMostWorkspaceBytes) return Take(preference->workspace_bytes, value, bytes);
@@ -195,12 +280,14 @@ int Propose(LtHandle* handle, LtOperation* operation, LtLayout* a, LtLayout* b, 
   const LtLayout* const layouts[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
     if (layouts[i]->ld * layouts[i]->bytes() % 16 != 0) return kLtNotSupported;  // as of kernels that read by TMA
-  if (d->columns > lt_columns) return kLtNotSupported;
+  if (d->columns > lt_columns || !TypesTheBias(*operation, *a, *b, *d) || !Scales(*operation, *a, *b, *d))
+    return kLtNotSupported;
   Algorithm algorithm{.mark = kProposed, .problem = ProblemOf(*operation, *a, *b, *c, *d)};
   algorithm.parts = 2 + algorithm.problem % 3;
   algorithm.workspace_bytes = algorithm.parts * static_cast<uint64_t>(d->rows * d->columns) * sizeof(float);
   if (algorithm.workspace_bytes > preference->workspace_bytes) algorithm.parts = 2, algorithm.workspace_bytes = 0;
   std::ranges::copy(preference->alignment, algorithm.alignment);
+  algorithm.bias_alignment = AlignmentOf(operation->bias);
   proposals[0] = {std::bit_cast<LtAlgorithm>(algorithm), algorithm.workspace_bytes, kLtSuccess, 1.0f, {}};
   *count = 1;
   return kLtSuccess;
@@ -229,13 +316,21 @@ int Multiply(LtHandle* handle, LtOperation* operation, const void* alpha, const 
         static_cast<size_t>(layouts[i]->ld * layouts[i]->bytes()) % std::min<size_t>(least, 16) != 0)
       return Refuse();
   }
+  const bool e4m3 = IsE4m3(*a_layout, *b_layout), biased = operation->epilogue == kLtAddsBias;
+  const void *const a_scales = operation->scales_a, *const b_scales = operation->scales_b;
+  if (biased && (operation->bias == nullptr || AlignmentOf(operation->bias) < algorithm.bias_alignment))
+    return Refuse();
+  if (!e4m3 && (a_scales != nullptr || b_scales != nullptr)) return Refuse();
+  if (e4m3 && (AlignmentOf(a_scales) < kVectorAlignment || AlignmentOf(b_scales) < kVectorAlignment)) return Refuse();
+  if (e4m3 && (a_scales == nullptr || b_scales == nullptr))
+    return Refuse();  // there they would be one: nobody means it
   if (workspace_bytes < algorithm.workspace_bytes ||
       (algorithm.workspace_bytes > 0 && reinterpret_cast<size_t>(workspace) % kWorkspaceAlignment != 0))
     return Refuse();
   auto& to = *static_cast<Stream*>(stream);
   Product product{*a_layout, *b_layout, *d_layout};
-  product.weights = static_cast<const uint16_t*>(a);
-  product.inputs = static_cast<const uint16_t*>(b);
+  product.weights = static_cast<const char*>(a);
+  product.inputs = static_cast<const char*>(b);
   product.added = static_cast<const char*>(c);
   product.target = static_cast<char*>(d);
   product.workspace = static_cast<char*>(workspace);
@@ -244,6 +339,10 @@ int Multiply(LtHandle* handle, LtOperation* operation, const void* alpha, const 
   product.beta = *static_cast<const float*>(beta);
   product.parts = static_cast<int64_t>(algorithm.parts);
   product.device = to.device();
+  if (biased) product.bias = operation->bias;
+  product.bias_type = operation->bias_type < 0 ? d_layout->type : operation->bias_type;
+  product.a_scales = {static_cast<const float*>(a_scales), operation->mode_a, a_layout->columns, a_layout->rows};
+  product.b_scales = {static_cast<const float*>(b_scales), operation->mode_b, b_layout->columns, b_layout->rows};
   to.EnqueueSteps([product]() -> Stream::Steps {
     return [running = std::make_shared<Product>(product), turn = 0]() mutable {
       if (turn == 0) running->Begin();
@@ -290,5 +389,6 @@ void FailEmulatedLt(int64_t call, int result) {
 void SupportEmulatedLtUpTo(int64_t columns) {
   lt_columns = columns > 0 ? columns : std::numeric_limits<int64_t>::max();
 }
+void SetEmulatedLtVersion(size_t version) { lt_version = version > 0 ? version : kNewest; }
 
 }  // namespace baton::gpu

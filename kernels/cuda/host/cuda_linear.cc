@@ -1,8 +1,11 @@
 // Weights, linear layers with what is fused to them, and mixtures of experts of CudaOps.
+#include "common/status.h"
+#include "common/str_cat.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
 #include "kernels/cuda/host/packed_weight.h"
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/cuda/moe/moe_limits.h"
+#include "kernels/packed_size.h"
 
 namespace baton::kernels {
 namespace {
@@ -90,12 +93,16 @@ void WithOutput(const Tensor& out, Fn&& fn) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight, const float* bias) {
-  if (bias == nullptr) dense_shapes_.emplace(Int(weight.rows()), Int(weight.cols()));
-  return PackedWeight::Make(stream_, weights_, weight, bias);
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> packed,
+                         PackedWeight::Make(stream_, weights_, traits_, weight, bias));
+  OfferToLibrary(*packed);
+  return packed;
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
   codes_.Add(weight.n, weight.k, weight.group, !weight.inputs.empty(), static_cast<bool>(weight.rounding));
-  return PackedWeight::Make(stream_, weight, bias);
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> packed, PackedWeight::Make(stream_, traits_, weight, bias));
+  OfferToLibrary(*packed);
+  return packed;
 }
 absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
   return cuda::PackedExpertWeights::Make(stream_, weights_, weights, biases);
@@ -113,12 +120,54 @@ void CudaOps::OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
     cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, overlapped);
 }
 
+// `narrow_bias`: p.bias in bf16, or null.
 template <typename Out>
-void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
+void CudaOps::DenseLinear(const cuda::GemmParams<Out>& p, const void* narrow_bias, bool overlapped) {
   constexpr bool kWide = std::is_same_v<Out, float>;
-  const cuda::DenseProduct product{p.x, p.w, p.out, p.x_stride, p.w_stride, p.out_stride, p.m, p.n, p.k, kWide, p.adds};
-  const bool taken = library_ != nullptr && p.bias == nullptr && library_->Run(product);
+  const void* const bias = kWide ? p.bias : narrow_bias;
+  const cuda::DenseProduct product{p.x, p.w, p.out, p.x_stride, p.w_stride, p.out_stride,
+                                   p.m, p.n, p.k,   kWide,      p.adds,     bias};
+  const bool has_it = (p.bias == nullptr) == (bias == nullptr);
+  const bool taken = library_ != nullptr && has_it && library_->Run(product);
   if (!taken) OwnDenseLinear(p, overlapped);
+}
+
+template <typename Out>
+void CudaOps::OwnE4m3Linear(const cuda::E4m3GemmParams<Out>& p) {
+  if (wgmma_e4m3_ && cuda::E4m3WgmmaTakes(p.k, p.group))
+    cuda::LaunchE4m3Wgmma(stream_, p, device_.multiprocessors, kOverlapped);
+  else
+    cuda::LaunchE4m3Gemm(stream_, p, kOverlapped);
+}
+
+void CudaOps::OfferToLibrary(const PackedWeight& w) {
+  if (library_ == nullptr) return;
+  const std::optional<cuda::LtNumbers> numbers = w.library_numbers();
+  if (!numbers) {
+    not_its_scales_ += w.rounds_inputs();
+    return;
+  }
+  library_weights_.insert({Int(w.out_features()), Int(w.k()), w.bias() != nullptr, *numbers});
+}
+
+// What measuring asks for: all scales are one, wherever a kernel looks for them.
+void CudaOps::RunOwn(const cuda::DenseProduct& p) {
+  const auto launch = [&]<typename Out>(Out* out) {
+    const auto* const bias = static_cast<const float*>(p.bias);
+    if (p.numbers == cuda::LtNumbers::kBf16) {
+      return OwnDenseLinear(cuda::GemmParams<Out>{static_cast<const bf16*>(p.x), static_cast<const bf16*>(p.w), bias,
+                                                  out, p.x_stride, p.w_stride, p.out_stride, p.m, p.n, p.k, p.adds},
+                            kOverlapped);
+    }
+    const int group = p.numbers == cuda::LtNumbers::kBlockScales ? kLibraryBlock : p.k;
+    OwnE4m3Linear(cuda::E4m3GemmParams<Out>{static_cast<const e4m3*>(p.x), p.x_scales, static_cast<const e4m3*>(p.w),
+                                            reinterpret_cast<const cuda::QuantMeta*>(p.w_scales), bias, out,
+                                            RoundUp(p.m, cuda::kE4m3PadM), p.out_stride, p.m, p.n, p.k, group});
+  };
+  if (p.wide)
+    launch(static_cast<float*>(p.out));
+  else
+    launch(static_cast<bf16*>(p.out));
 }
 
 absl::Status CudaOps::MeasureLibrary(const StepLimits& limits) {
@@ -127,23 +176,21 @@ absl::Status CudaOps::MeasureLibrary(const StepLimits& limits) {
   std::set<int> rows(limits.recorded_rows.begin(), limits.recorded_rows.end());
   rows.insert({16, 64, 256, 512, 2048, Int(limits.rows)});
   rows.erase(rows.upper_bound(Int(limits.rows)), rows.end());
-  const auto own = [this](const cuda::DenseProduct& p) {
-    const auto launch = [&]<typename Out>(Out* out) {
-      OwnDenseLinear(cuda::GemmParams<Out>{static_cast<const bf16*>(p.x), static_cast<const bf16*>(p.w), nullptr, out,
-                                           p.x_stride, p.w_stride, p.out_stride, p.m, p.n, p.k, p.adds},
-                     kOverlapped);
-    };
-    if (p.wide)
-      launch(static_cast<float*>(p.out));
-    else
-      launch(static_cast<bf16*>(p.out));
-  };
-  const std::vector<cuda::WeightShape> shapes(dense_shapes_.begin(), dense_shapes_.end());
-  library_->Measure(shapes, std::vector<int>(rows.begin(), rows.end()), own, timer_);
+  const std::vector<cuda::LtWeight> weights(library_weights_.begin(), library_weights_.end());
+  library_->Measure(
+      weights, std::vector<int>(rows.begin(), rows.end()), [this](const cuda::DenseProduct& p) { RunOwn(p); }, timer_);
   return absl::OkStatus();
 }
 
-std::string CudaOps::about() const { return library_ != nullptr ? library_->about() : no_library_; }
+std::string CudaOps::about() const {
+  if (library_ == nullptr) return no_library_;
+  std::string out = library_->about();
+  if (not_its_scales_ > 0) {
+    out += StrCat("; ", not_its_scales_, " layers in e4m3 whose scales are of no token, row or block of ",
+                  kLibraryBlock, " × ", kLibraryBlock, " are not its");
+  }
+  return out;
+}
 
 // `adds`: out += x · wᵀ + bias, in f32.
 void CudaOps::DenseLinear(const Tensor& x, const PackedWeight& w, const Tensor& out, bool adds) {
@@ -151,7 +198,7 @@ void CudaOps::DenseLinear(const Tensor& x, const PackedWeight& w, const Tensor& 
     DenseLinear(
         cuda::GemmParams<Out>{Row<const bf16>(x), static_cast<const bf16*>(w.data()), w.bias(), to, x.row_stride,
                               w.row_stride(), out.row_stride, Int(x.rows()), Int(w.out_features()), Int(w.k()), adds},
-        kOverlapped);
+        w.library_bias(), kOverlapped);
   });
 }
 
@@ -168,27 +215,47 @@ void CudaOps::LinearOfExpanded(const PackedWeight& w, const cuda::QuantGemmParam
     RunDequantize(stream_, w.format(), {p.w, p.meta, rows, first, outputs, p.n, p.k, p.group});
     DenseLinear(cuda::GemmParams<Out>{p.x, rows, p.bias != nullptr ? p.bias + first : nullptr, p.out + first,
                                       p.x_stride, stride, p.out_stride, p.m, std::min(outputs, p.n - first), p.k},
-                false);
+                nullptr, false);
   }
 }
 
-// Whatever the number of rows: the products of a weight that rounds its inputs are those of one GEMM alone.
+// Whatever the number of rows: the products of a weight that rounds its inputs are those of one GEMM alone, or of a
+// library, which reads the scales of a group of inputs without room between them.
 template <typename Out>
 void CudaOps::LinearOfRounded(const Tensor& x, const PackedWeight& w, Out* out, int64_t out_stride) {
   const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.k());
-  const int64_t pitch = cuda::RoundedPitch(k), groups = k / w.group(), scale_stride = RoundUp(m, cuda::kE4m3PadM);
+  const int64_t pitch = cuda::RoundedPitch(k), groups = k / w.group(), padded = RoundUp(m, cuda::kE4m3PadM);
   e4m3* const codes = rounded_.Room<e4m3>(static_cast<size_t>(CodeRooms::RoundedBytes(m, pitch, groups)));
   float* const scales = reinterpret_cast<float*>(codes + m * pitch);
   const float fixed = w.rounding().kind == InputRounding::Kind::kFixed ? w.rounding().scale : 0.0f;
-  cuda::LaunchRoundInputs(
-      stream_, {Row<const bf16>(x), codes, scales, x.row_stride, scale_stride, m, k, w.group(), fixed}, kOverlapped);
-  const cuda::E4m3GemmParams<Out> p{
-      codes, scales,   static_cast<const e4m3*>(w.data()), w.meta(), w.bias(), out, scale_stride, out_stride, m, n,
-      k,     w.group()};
-  if (wgmma_e4m3_ && cuda::E4m3WgmmaTakes(k, w.group()))
-    cuda::LaunchE4m3Wgmma(stream_, p, device_.multiprocessors, kOverlapped);
-  else
-    cuda::LaunchE4m3Gemm(stream_, p, kOverlapped);
+  const auto round = [&](int64_t scale_stride) {
+    cuda::LaunchRoundInputs(
+        stream_, {Row<const bf16>(x), codes, scales, x.row_stride, scale_stride, m, k, w.group(), fixed}, kOverlapped);
+  };
+  if (library_ != nullptr && w.library_numbers() && (w.bias() == nullptr) == (w.library_bias() == nullptr)) {
+    const cuda::DenseProduct product{codes,
+                                     w.data(),
+                                     out,
+                                     pitch,
+                                     pitch,
+                                     out_stride,
+                                     m,
+                                     n,
+                                     k,
+                                     std::is_same_v<Out, float>,
+                                     false,
+                                     w.library_bias(),
+                                     *w.library_numbers(),
+                                     scales,
+                                     w.library_scales()};
+    if (library_->Wins(product)) {
+      round(m);
+      if (library_->Run(product)) return;
+    }
+  }
+  round(padded);
+  OwnE4m3Linear(cuda::E4m3GemmParams<Out>{codes, scales, static_cast<const e4m3*>(w.data()), w.meta(), w.bias(), out,
+                                          padded, out_stride, m, n, k, w.group()});
 }
 
 void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {

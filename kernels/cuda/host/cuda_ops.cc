@@ -65,7 +65,7 @@ void CudaOps::FindLibrary([[maybe_unused]] const CudaOpsConfig& config) {
                                                    : absl::NotFoundError("no cuBLASLt: the emulator was given none");
   timer_ = [wins = config.library_wins](const cuda::DenseProduct& like, bool library,
                                         const std::function<void(int)>& run) {
-    if (library || (like.m <= 16 && !like.wide)) run(0);  // an emulated GEMM takes its time
+    if (!library && like.m <= 16 && !like.wide) run(0);  // an emulated GEMM takes its time; a product was tried before
     return library && (!wins || wins(like.m, like.n, like.k)) ? 0.5 : library ? 2.0 : 1.0;
   };
 #endif

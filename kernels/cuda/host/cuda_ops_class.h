@@ -28,6 +28,8 @@ template <typename Out>
 struct GemmParams;
 template <typename Out>
 struct QuantGemmParams;
+template <typename Out>
+struct E4m3GemmParams;
 }  // namespace baton::cuda
 
 namespace baton::kernels {
@@ -146,7 +148,11 @@ class CudaOps final : public Ops {
   template <typename Out>
   void OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
   template <typename Out>
-  void DenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
+  void DenseLinear(const cuda::GemmParams<Out>& p, const void* narrow_bias, bool overlapped);
+  template <typename Out>
+  void OwnE4m3Linear(const cuda::E4m3GemmParams<Out>& p);
+  void RunOwn(const cuda::DenseProduct& product);
+  void OfferToLibrary(const cuda::PackedWeight& weight);
   void FindLibrary(const CudaOpsConfig& config);
   absl::Status MeasureLibrary(const StepLimits& limits);
   void DenseLinear(const Tensor& x, const cuda::PackedWeight& w, const Tensor& out, bool adds);
@@ -175,7 +181,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<cuda::LtLinear> library_;   ///< null: it is not there, or the deterministic form needs none
   cuda::LtLinear::Timer timer_;               ///< of it
   std::string no_library_;                    ///< why it is not there
-  std::set<cuda::WeightShape> dense_shapes_;  ///< of weights in bf16 without a bias
+  std::set<cuda::LtWeight> library_weights_;  ///< what it may multiply
+  int not_its_scales_ = 0;                    ///< weights in e4m3 whose scales it has none like
   cuda::StepUploads steps_;
   cuda::StepArena step_arena_;                                   ///< all inputs of the step that runs
   std::optional<StepLimits> limits_;                             ///< once prepared

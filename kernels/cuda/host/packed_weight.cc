@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/device_failure.h"
+#include "common/half.h"
 #include "common/status.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/linear/quant_layout.h"
@@ -40,9 +43,46 @@ absl::StatusOr<gpu::Memory> RoomForWeight(size_t bytes, int64_t n, int64_t k) {
 PackedWeight::PackedWeight(gpu::Stream& stream, WeightFormat format, int64_t n, int64_t k, gpu::Memory weight)
     : stream_(stream), format_(format), n_(n), k_(k), in_features_(k), weight_(std::move(weight)) {}
 
-absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
-                                                                          const kernels::Tensor& weight,
-                                                                          const float* bias) {
+// What a library adds is in its outputs' type, or in bf16.
+absl::Status PackedWeight::KeepBias(const kernels::OpsTraits& traits, const float* bias) {
+  if (kernels::LibraryBiasBytes(traits, n_, bias != nullptr) == 0) return absl::OkStatus();
+  std::vector<uint16_t> halves;
+  for (int64_t i = 0; i < n_; ++i) halves.push_back(Bf16OfFloat(bias[i]));
+  keeps_bias_ = std::ranges::equal(halves, std::span(bias, halves.size()), {}, FloatOfBf16);
+  BATON_ASSIGN_OR_RETURN(library_bias_, Upload(stream_, halves.data(), halves.size() * sizeof(uint16_t), "a bias"));
+  return absl::OkStatus();
+}
+
+// Scales of 128 × 128 weights are known by what they are: those of all 128 outputs agree.
+absl::Status PackedWeight::KeepScales(const kernels::OpsTraits& traits, const kernels::QuantizedWeight& w) {
+  const int64_t count = kernels::LibraryScales(w.n, w.k, w.group);
+  if (traits.library_bytes == 0 || !w.rounding || count == 0) return absl::OkStatus();
+  const auto groups = static_cast<size_t>(w.k / w.group), n = static_cast<size_t>(w.n);
+  std::vector<float> scales(static_cast<size_t>(count));
+  if (w.group == w.k) {
+    scales = w.scales;
+    const bool one = std::ranges::adjacent_find(scales, std::ranges::not_equal_to()) == scales.end();
+    library_numbers_ =
+        one && w.rounding.kind == kernels::InputRounding::Kind::kFixed ? LtNumbers::kOneScale : LtNumbers::kRowScales;
+  } else {
+    const auto pitch = static_cast<size_t>(kernels::LibraryBlockPitch(w.k));
+    bool blocks = true;
+    for (size_t row = 0; row < n; ++row) {
+      const float* const of_row = &w.scales[row * groups];
+      float* const of_block = &scales[row / kernels::kLibraryBlock * pitch];
+      if (row % kernels::kLibraryBlock == 0) std::copy_n(of_row, groups, of_block);
+      blocks = blocks && std::equal(of_row, of_row + groups, of_block);
+    }
+    if (blocks) library_numbers_ = LtNumbers::kBlockScales;
+  }
+  BATON_ASSIGN_OR_RETURN(library_scales_,
+                         Upload(stream_, scales.data(), scales.size() * sizeof(float), "a weight's scales"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
+                                                                 const kernels::OpsTraits& traits,
+                                                                 const kernels::Tensor& weight, const float* bias) {
   stream.Bind();
   const int64_t n = weight.rows(), k = weight.cols();
   BATON_CHECK(k % 8 == 0, "in_features ", k, ": a multiple of 8 is needed");
@@ -53,13 +93,15 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   stream.FillAsync(packed->weight_.data(), 0, bytes);
   BATON_RETURN_IF_ERROR(upload.Rows(weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_));
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(n) * sizeof(float), "a bias"));
+  BATON_RETURN_IF_ERROR(packed->KeepBias(traits, bias));
+  packed->library_numbers_ = LtNumbers::kBf16;
   EndIfDeviceFailed(stream.Synchronize());
   return packed;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream,
-                                                                          const kernels::QuantizedWeight& weight,
-                                                                          const float* bias) {
+absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& stream, const kernels::OpsTraits& traits,
+                                                                 const kernels::QuantizedWeight& weight,
+                                                                 const float* bias) {
   stream.Bind();
   const QuantLayout layout = LayOutQuantized(weight);
   const size_t bytes = layout.words.size() * sizeof(px::U128), meta_bytes = layout.meta.size() * sizeof(QuantMeta);
@@ -79,6 +121,8 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   }
   stream.Upload(packed->weight_.data(), layout.words.data(), bytes);
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(weight.n) * sizeof(float), "a bias"));
+  BATON_RETURN_IF_ERROR(packed->KeepScales(traits, weight));
+  if (weight.rounding) BATON_RETURN_IF_ERROR(packed->KeepBias(traits, bias));
   EndIfDeviceFailed(stream.Synchronize());
   return packed;
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/host/lt_linear.h"
 #include "kernels/cuda/host/weight_upload.h"
 #include "kernels/cuda/linear/gemm_e4m3.cuh"
 #include "kernels/cuda/linear/gemv.cuh"
@@ -17,18 +19,20 @@ namespace baton::cuda {
 class PackedWeight final : public kernels::PackedLinear {
  public:
   ~PackedWeight() override { stream_.Synchronize(); }
-  /// weight [n, k] f32, bf16 or f16 in host memory; k a multiple of 8. bias [n] or null.
-  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream, WeightUpload& upload,
-                                                                     const kernels::Tensor& weight, const float* bias);
-  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream,
-                                                                     const kernels::QuantizedWeight& weight,
-                                                                     const float* bias);
+  /// weight [n, k] f32, bf16 or f16 in host memory; k a multiple of 8. bias [n] or null. Where a library may multiply
+  /// (`traits`), with what it reads in an order or a type of its own.
+  static absl::StatusOr<std::unique_ptr<PackedWeight>> Make(gpu::Stream& stream, WeightUpload& upload,
+                                                            const kernels::OpsTraits& traits,
+                                                            const kernels::Tensor& weight, const float* bias);
+  static absl::StatusOr<std::unique_ptr<PackedWeight>> Make(gpu::Stream& stream, const kernels::OpsTraits& traits,
+                                                            const kernels::QuantizedWeight& weight, const float* bias);
 
   int64_t out_features() const override { return n_; }
   int64_t in_features() const override { return in_features_; }
   size_t bytes() const override {
     size_t bytes = weight_.bytes();
-    for (const auto& memory : {&meta_, &inputs_, &bias_}) bytes += *memory != nullptr ? (*memory)->bytes() : 0;
+    for (const auto& memory : {&meta_, &inputs_, &bias_, &library_bias_, &library_scales_})
+      bytes += *memory != nullptr ? (*memory)->bytes() : 0;
     return bytes;
   }
   int64_t k() const { return k_; }  ///< inputs that are kept: in_features(), or those of inputs()
@@ -42,16 +46,25 @@ class PackedWeight final : public kernels::PackedLinear {
   const kernels::InputRounding& rounding() const { return rounding_; }
   bool rounds_inputs() const override { return static_cast<bool>(rounding_); }
   const float* bias() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
+  /// What a library may multiply; nullopt: nothing of it.
+  std::optional<LtNumbers> library_numbers() const { return library_numbers_; }
+  const float* library_scales() const { return static_cast<const float*>(library_scales_->data()); }
+  /// The bias in bf16. Null: there is none, or bf16 has not all of its numbers.
+  const void* library_bias() const { return keeps_bias_ ? library_bias_->data() : nullptr; }
 
  private:
   PackedWeight(gpu::Stream& stream, WeightFormat format, int64_t n, int64_t k, gpu::Memory weight);
+  absl::Status KeepBias(const kernels::OpsTraits& traits, const float* bias);
+  absl::Status KeepScales(const kernels::OpsTraits& traits, const kernels::QuantizedWeight& weight);
   gpu::Stream& stream_;
   WeightFormat format_;
   int64_t n_, k_, in_features_, row_stride_ = 0;
   int group_ = 0;
   kernels::InputRounding rounding_;
   gpu::Memory weight_;
-  std::unique_ptr<gpu::Memory> meta_, inputs_, bias_;
+  std::unique_ptr<gpu::Memory> meta_, inputs_, bias_, library_bias_, library_scales_;
+  bool keeps_bias_ = false;
+  std::optional<LtNumbers> library_numbers_;
 };
 
 /// [experts][n rounded up to kGemmPadN, k rounded up to kGemmPadK] bf16, zero beyond n and k; biases [experts, n].

@@ -12,6 +12,9 @@
 
 namespace baton::engine {
 
+/// Outputs of float8 that share their scales, where nothing else is said.
+inline constexpr int64_t kFloat8Outputs = 96;
+
 /// `method` is quant_method; "float-quantized" is compressed-tensors' format of that name.
 struct CodesCase {
   const char* name;
@@ -20,6 +23,7 @@ struct CodesCase {
   int64_t group;  ///< 0: one scale for the whole tensor (float8)
   bool ordered = false;
   const char* inputs = nullptr;  ///< of float8: "dynamic" or "static"; null: they stay as they are
+  int64_t outputs = kFloat8Outputs;
   bool float8() const { return method == std::string("fp8") || method == std::string("float-quantized"); }
 };
 inline constexpr CodesCase kAwqCase{"awq", "awq", 4, 64}, kGptqCase{"gptq", "gptq", 4, 32},
@@ -29,12 +33,10 @@ inline constexpr CodesCase kAwqCase{"awq", "awq", 4, 64}, kGptqCase{"gptq", "gpt
 /// Their inputs become float8, too.
 inline constexpr CodesCase kRoundedCase{"rounded", "fp8", 8, 64, false, "dynamic"},
     kRoundedTensorCase{"rounded_tensor", "float-quantized", 8, 0, false, "dynamic"},
-    kRoundedFixedCase{"rounded_fixed", "fp8", 8, 0, false, "static"};
+    kRoundedFixedCase{"rounded_fixed", "fp8", 8, 0, false, "static"},
+    kBlocksCase{"blocks", "fp8", 8, 128, false, "dynamic", 128};
 /// Of kRoundedFixedCase's layers: it cuts inputs off at ±3.5.
 inline constexpr float kInputScale = 0.0078125f;
-
-/// Outputs of kFloat8Case that share their scales.
-inline constexpr int64_t kFloat8Outputs = 96;
 
 inline nlohmann::json QuantizationOf(const CodesCase& how) {
   const std::string method = how.method;
@@ -47,7 +49,7 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
   }
   if (method == "float-quantized") {
     nlohmann::json weights = {{"num_bits", how.bits}, {"type", "float"}, {"strategy", "tensor"}}, inputs = nullptr;
-    if (how.group != 0) weights.update({{"strategy", "block"}, {"block_structure", {kFloat8Outputs, how.group}}});
+    if (how.group != 0) weights.update({{"strategy", "block"}, {"block_structure", {how.outputs, how.group}}});
     if (how.inputs != nullptr) inputs = {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}, {"dynamic", true}};
     return {{"quant_method", "compressed-tensors"},
             {"format", method},
@@ -55,7 +57,7 @@ inline nlohmann::json QuantizationOf(const CodesCase& how) {
   }
   if (method == "fp8") {
     nlohmann::json out = {{"quant_method", method}, {"activation_scheme", how.inputs}};
-    if (how.group != 0) out["weight_block_size"] = {kFloat8Outputs, how.group};
+    if (how.group != 0) out["weight_block_size"] = {how.outputs, how.group};
     return out;
   }
   nlohmann::json out = {{"quant_method", method}, {"bits", how.bits}, {"group_size", how.group}};
@@ -70,7 +72,7 @@ struct QuantizedLayer {
       : n(n_in),
         k(k_in),
         groups(how.group == 0 ? 1 : k / how.group),
-        outputs(how.group == 0 ? n : kFloat8Outputs),
+        outputs(how.group == 0 ? n : how.outputs),
         bits(how.bits) {
     std::mt19937 random(seed), order(order_seed);
     const auto draw = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };

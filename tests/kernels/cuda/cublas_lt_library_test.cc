@@ -40,6 +40,22 @@ TEST_F(CublasLtLibrary, TakesTheDescriptionOfAProduct) {
     EXPECT_EQ(lt_.set_operation(operation, attribute, &value, sizeof(value)), gpu::kLtSuccess);
     EXPECT_EQ(lt_.set_operation(operation, attribute, &value, 1), gpu::kLtInvalidValue);
   }
+  const uint32_t adds_bias = gpu::kLtAddsBias;
+  EXPECT_EQ(lt_.set_operation(operation, gpu::kLtEpilogue, &adds_bias, sizeof(adds_bias)), gpu::kLtSuccess);
+  for (const int attribute : {gpu::kLtBiasPointer, gpu::kLtScalesOfA, gpu::kLtScalesOfB}) {
+    const void* const somewhere = operation;
+    EXPECT_EQ(lt_.set_operation(operation, attribute, &somewhere, sizeof(somewhere)), gpu::kLtSuccess);
+    EXPECT_EQ(lt_.set_operation(operation, attribute, &adds_bias, sizeof(adds_bias)), gpu::kLtInvalidValue);
+  }
+  const int32_t bf16 = gpu::kLtBf16;
+  EXPECT_EQ(lt_.set_operation(operation, gpu::kLtBiasType, &bf16, sizeof(bf16)), gpu::kLtSuccess);
+  for (const int attribute : {gpu::kLtScaleModeA, gpu::kLtScaleModeB}) {
+    if (lt_.get_version() < gpu::kLtOwnScales) break;
+    for (const int32_t mode : {gpu::kLtOneScale, gpu::kLtScaleOfColumn, gpu::kLtScaleOf128, gpu::kLtScaleOfBlock})
+      EXPECT_EQ(lt_.set_operation(operation, attribute, &mode, sizeof(mode)), gpu::kLtSuccess);
+    const uint64_t wide = 0;
+    EXPECT_EQ(lt_.set_operation(operation, attribute, &wide, sizeof(wide)), gpu::kLtInvalidValue);
+  }
   gpu::LtPreference* preference = nullptr;
   ASSERT_EQ(lt_.create_preference(&preference), gpu::kLtSuccess);
   const uint64_t bytes = 32 << 20;
@@ -49,7 +65,7 @@ TEST_F(CublasLtLibrary, TakesTheDescriptionOfAProduct) {
     EXPECT_EQ(lt_.set_preference(preference, attribute, &alignment, sizeof(alignment)), gpu::kLtSuccess);
     EXPECT_EQ(lt_.set_preference(preference, attribute, &bytes, sizeof(bytes)), gpu::kLtInvalidValue);
   }
-  for (const int type : {gpu::kLtF32, gpu::kLtBf16}) {
+  for (const int type : {gpu::kLtF32, gpu::kLtBf16, gpu::kLtE4m3}) {
     gpu::LtLayout* layout = nullptr;
     ASSERT_EQ(lt_.create_layout(&layout, type, 4096, 17, 4096), gpu::kLtSuccess);
     EXPECT_EQ(lt_.destroy_layout(layout), gpu::kLtSuccess);
