@@ -69,4 +69,36 @@ class DeviceArray {
   size_t size_;
 };
 
+/// A DeviceArray beside its copy on the host, of which the newer one counts: what the host has changed goes to the
+/// device when a kernel's pointer is asked for, and what the host looks at is copied back before. A pointer is asked
+/// for again for whatever the host changes after it. The host looks at nothing while work is under way.
+template <typename T>
+class MirroredArray {
+ public:
+  explicit MirroredArray(size_t n) : there_(n), here_(n), newer_(Newer::kThere) {}
+  explicit MirroredArray(const std::vector<T>& values) : there_(values.size()), here_(values), newer_(Newer::kHere) {}
+  /// For kernels and copies.
+  T* data() const {
+    if (newer_ == Newer::kHere && size() > 0) there_.Write(here_);
+    newer_ = Newer::kThere;
+    return there_.data();
+  }
+  /// To where a pointer that was given leads: of a recorded launch.
+  void Send() const { data(); }
+  /// For the host.
+  T* host() const {
+    if (newer_ == Newer::kThere && size() > 0) here_ = there_.Read();
+    newer_ = Newer::kHere;
+    return here_.data();
+  }
+  T& operator[](size_t i) const { return host()[i]; }
+  size_t size() const { return there_.size(); }
+
+ private:
+  enum class Newer { kHere, kThere };
+  DeviceArray<T> there_;
+  mutable std::vector<T> here_;
+  mutable Newer newer_;
+};
+
 }  // namespace baton::simt_test

@@ -37,7 +37,7 @@ const Weight kWeights[] = {
     {"Q8_0", 96, [](auto& rng) { return DrawGguf(8, rng); }},
     {"Fp8", 128, [](auto& rng) { return DrawFloat8(kOut, 128, 64, rng); }},
     {"W8A8InBlocks", 256, [](auto& rng) { return DrawRounded(kOut, 256, 128, {Kind::kByToken, 0}, rng); }},
-    {"W8A8InNarrowBlocks", 192, [](auto& rng) { return DrawRounded(kOut, 192, 64, {Kind::kByToken, 0}, rng); }},
+    {"W8A8InNarrowBlocks", 128, [](auto& rng) { return DrawRounded(kOut, 128, 64, {Kind::kByToken, 0}, rng); }},
     {"W8A8ByToken", 200, [](auto& rng) { return DrawRounded(kOut, 200, 200, {Kind::kByToken, 0}, rng); }},
     {"W8A8Static", 72, [](auto& rng) { return DrawRounded(kOut, 72, 72, {Kind::kFixed, 0.01f}, rng); }}};
 

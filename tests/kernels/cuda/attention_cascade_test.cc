@@ -79,14 +79,14 @@ void CheckCascade(Draw& draw, int sequences) {
   }
   AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
   const int64_t stride = c.Cache().table_stride;
-  for (int s = 1; s < sequences; ++s) std::copy_n(c.tables.data(), blocks, c.tables.data() + s * stride);
+  for (int s = 1; s < sequences; ++s) std::copy_n(c.tables.host(), blocks, c.tables.host() + s * stride);
   std::vector<double> want, want_lse;
   c.Reference(want, want_lse);
 
   std::vector<int32_t> suffixes;
   for (int length : shape.lengths) suffixes.push_back(length - prefix);
   Pass<Kv, kDim> shared(c, {0, sequences}, {prefix}),
-      own(c, {c.row_start.data(), c.row_start.data() + sequences + 1}, suffixes);
+      own(c, {c.row_start.host(), c.row_start.host() + sequences + 1}, suffixes);
   // To the kernel the prefix is one sequence whose newest tokens are the rows; each sees all of them.
   const Array<uint32_t> all(std::vector<uint32_t>(static_cast<size_t>(sequences), ~0u));
   UnderEveryPolicy(
@@ -99,8 +99,8 @@ void CheckCascade(Draw& draw, int sequences) {
       [&](const std::string& policy) {
         const std::string name =
             policy + ", " + std::to_string(sequences) + " sequences, prefix " + std::to_string(prefix);
-        EXPECT_TRUE(Near(own.out.data(), want, kAttentionTolerance)) << name;
-        EXPECT_TRUE(Near(own.lse.data(), want_lse, kernel_test::kLogSumExp)) << name;
+        EXPECT_TRUE(Near(own.out.host(), want, kAttentionTolerance)) << name;
+        EXPECT_TRUE(Near(own.lse.host(), want_lse, kernel_test::kLogSumExp)) << name;
       });
 }
 

@@ -48,18 +48,20 @@ class AttentionCase {
       k_scale[head] = 0.5f + 0.125f * static_cast<float>(head % 5);
       v_scale[head] = 0.75f - 0.125f * static_cast<float>(head % 4);
     }
-    std::fill_n(k.data(), k.size(), Nan<Kv>());
-    std::fill_n(v.data(), v.size(), Nan<Kv>());
+    std::fill_n(k.host(), k.size(), Nan<Kv>());
+    std::fill_n(v.host(), v.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
       for (int head = 0; head < s.kv_heads; ++head)
         for (int t = 0; t < s.LengthOf(seq, head); ++t)
-          for (Kv* plane : {k.data(), v.data()}) data_.template Fill<Kv>(plane + At(seq, head, t), kDim);
+          for (Kv* plane : {k.host(), v.host()}) data_.template Fill<Kv>(plane + At(seq, head, t), kDim);
   }
 
   int rows() const { return std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0); }
   void Poison() {
-    std::fill_n(out.data(), out.size(), Nan<px::bf16>());
-    std::fill_n(lse.data(), lse.size(), NAN);
+    std::fill_n(out.host(), out.size(), Nan<px::bf16>());
+    std::fill_n(lse.host(), lse.size(), NAN);
+    out.Send();
+    lse.Send();
   }
   cuda::PagedKv<Kv> Cache() const {
     return {k.data(),
@@ -92,7 +94,7 @@ class AttentionCase {
   }
   template <bool kFixed>
   void Prefill(gpu::Stream& stream, Form form = Form::kMmaSync) {
-    const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, shape.lengths);
+    const auto plan = cuda::PlanPrefill({row_start.host(), row_start.size()}, shape.lengths);
     prefill_tiles_ = std::make_unique<Array<cuda::PrefillTile>>(plan);
     const cuda::PrefillParams<Kv> p = Prompts(prefill_tiles_->data());
     if constexpr (cuda::kWgmmaPrefills<Kv, kDim>) {
@@ -138,12 +140,16 @@ class AttentionCase {
   template <bool kFixed>
   void SetLengths(const std::vector<int>& now, int tiles_per_item) {
     shape.lengths = now;
-    std::copy_n(MakeLengths().data(), lengths.size(), lengths.data());
+    std::copy_n(MakeLengths().data(), lengths.size(), lengths.host());
     const auto plan = Plan<kFixed>(tiles_per_item);
-    std::copy(plan.groups.begin(), plan.groups.end(), groups_->data());
-    std::copy(plan.items.begin(), plan.items.end(), items_->data());
+    std::copy(plan.groups.begin(), plan.groups.end(), groups_->host());
+    std::copy(plan.items.begin(), plan.items.end(), items_->host());
     (*counts_)[0] = static_cast<int32_t>(plan.groups.size());
     (*counts_)[1] = static_cast<int32_t>(plan.items.size());
+    lengths.Send();
+    groups_->Send();
+    items_->Send();
+    counts_->Send();
   }
 
   int64_t QStride() const { return shape.q_heads * kDim + 8; }
@@ -154,7 +160,7 @@ class AttentionCase {
   std::vector<px::bf16> Packed() const {
     std::vector<px::bf16> packed;
     for (int r = 0; r < rows(); ++r)
-      packed.insert(packed.end(), out.data() + OutAt(r, 0), out.data() + OutAt(r, shape.q_heads));
+      packed.insert(packed.end(), out.host() + OutAt(r, 0), out.host() + OutAt(r, shape.q_heads));
     return packed;
   }
   bool GapsAreUntouched() const {
@@ -204,8 +210,8 @@ class AttentionCase {
  private:
   template <bool kFixed>
   cuda::DecodePlan Plan(int tiles_per_item) const {
-    return cuda::PlanDecode({{row_start.data(), row_start.size()},
-                             {lengths.data(), lengths.size()},
+    return cuda::PlanDecode({{row_start.host(), row_start.size()},
+                             {lengths.host(), lengths.size()},
                              shape.per_head_tables,
                              shape.q_heads,
                              shape.kv_heads,
@@ -273,7 +279,7 @@ class AttentionCase {
   void ReferenceRow(size_t s, int r, int h, std::vector<double>& want, std::vector<double>& want_lse) const {
     const int kv_head = h / (shape.q_heads / shape.kv_heads);
     const double ks = sizeof(Kv) == 1 ? k_scale[kv_head] : 1.0, vs = sizeof(Kv) == 1 ? v_scale[kv_head] : 1.0;
-    const px::bf16* query = q.data() + (row_start[s] + r) * QStride() + h * kDim;
+    const px::bf16* query = q.host() + (row_start[s] + r) * QStride() + h * kDim;
     std::vector<double> o(kDim, 0.0);
     double sum = shape.sinks ? std::exp(sinks[h]) : 0.0;
     for (int t = 0; t < shape.LengthOf(s, kv_head); ++t) {
@@ -321,7 +327,7 @@ void ExpectRight(const Case& c, const std::vector<double>& want, const std::vect
                  const std::string& name) {
   EXPECT_TRUE(Near(c.Packed().data(), want, kAttentionTolerance)) << name;
   EXPECT_TRUE(c.GapsAreUntouched()) << name << ": writes between its rows";
-  EXPECT_TRUE(Near(c.lse.data(), want_lse, kernel_test::kLogSumExp)) << name;
+  EXPECT_TRUE(Near(c.lse.host(), want_lse, kernel_test::kLogSumExp)) << name;
 }
 
 }  // namespace baton::cuda_test

@@ -105,7 +105,7 @@ void CheckWounds(Draw& draw) {
   if (c.shape.tree) return;
   PrefillUnderEveryPolicy<true>(c, [&](const std::string& name) {
     ExpectWoundsOnlyWhereSeen(c, wounds, healthy, name);
-    EXPECT_EQ(std::memcmp(decoded.data(), c.out.data(), decoded.size() * 2), 0) << "not decode's bits, " << name;
+    EXPECT_EQ(std::memcmp(decoded.data(), c.out.host(), decoded.size() * 2), 0) << "not decode's bits, " << name;
   });
 }
 

@@ -76,8 +76,8 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
       PrefillUnderEveryPolicy<true>(c, [&](const std::string& name) {
         ExpectRight(c, want, want_lse, name);
         if (bits.empty()) bits = Copy(c.out), lse_bits = Copy(c.lse);
-        EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not mma.sync's bits, " << name;
-        EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << name;
+        EXPECT_EQ(std::memcmp(bits.data(), c.out.host(), bits.size() * 2), 0) << "not mma.sync's bits, " << name;
+        EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.host(), lse_bits.size() * 4), 0) << name;
       });
       UnderEveryPolicy(
           [&](gpu::Stream& stream) {
@@ -86,8 +86,8 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
           },
           [&](const std::string& policy) {
             ExpectRight(c, want, want_lse, "decode " + policy);
-            EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not prefill's bits, " << policy;
-            EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << policy;
+            EXPECT_EQ(std::memcmp(bits.data(), c.out.host(), bits.size() * 2), 0) << "not prefill's bits, " << policy;
+            EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.host(), lse_bits.size() * 4), 0) << policy;
           });
     });
   });
@@ -154,8 +154,8 @@ TEST(CudaDecodeAttention, ARowsBitsDependOnNoGrid) {
     c.Decode<true>(stream, 2, blocks);
     ASSERT_EQ(stream.Synchronize(), "");
     ExpectRight(c, want, want_lse, std::to_string(blocks) + " blocks");
-    EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << blocks << " blocks";
-    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << blocks << " blocks";
+    EXPECT_EQ(std::memcmp(bits.data(), c.out.host(), bits.size() * 2), 0) << blocks << " blocks";
+    EXPECT_EQ(std::memcmp(lse.data(), c.lse.host(), lse.size() * 4), 0) << blocks << " blocks";
   }
 }
 

@@ -138,8 +138,8 @@ void CheckSameBits(const AttentionShape& prefill_shape, unsigned seed) {
   std::vector<float> lse;
   auto expect_same = [&](const std::string& name) {
     if (out.empty()) out = Copy(c.out), lse = Copy(c.lse);
-    EXPECT_EQ(std::memcmp(out.data(), c.out.data(), out.size() * 2), 0) << "head_dim " << kDim << " " << name;
-    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << "head_dim " << kDim << " " << name;
+    EXPECT_EQ(std::memcmp(out.data(), c.out.host(), out.size() * 2), 0) << "head_dim " << kDim << " " << name;
+    EXPECT_EQ(std::memcmp(lse.data(), c.lse.host(), lse.size() * 4), 0) << "head_dim " << kDim << " " << name;
   };
   PrefillUnderEveryPolicy<true>(c, expect_same);
   for (int tiles_per_item : {1, 3})
@@ -199,7 +199,7 @@ void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&&
     launch(c, stream);
     if (std::string error = stream.Synchronize(); !error.empty()) return error;
     const bool right =
-        Near(c.Packed().data(), want, kAttentionTolerance) && Near(c.lse.data(), want_lse, kernel_test::kLogSumExp);
+        Near(c.Packed().data(), want, kAttentionTolerance) && Near(c.lse.host(), want_lse, kernel_test::kLogSumExp);
     return right ? "" : "another output";
   });
 }

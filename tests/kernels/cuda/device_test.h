@@ -16,8 +16,9 @@
 
 namespace baton::cuda_test {
 
-using simt_test::Array;
 using simt_test::DeviceArray;
+template <typename T>
+using Array = simt_test::MirroredArray<T>;  ///< no kernel's tensor is the host's to reach
 
 using kernel_test::Tolerance;
 
@@ -51,7 +52,7 @@ T Nan() {
 
 template <typename T>
 std::vector<T> Copy(const Array<T>& a) {
-  return std::vector<T>(a.data(), a.data() + a.size());
+  return std::vector<T>(a.host(), a.host() + a.size());
 }
 template <typename T>
 std::vector<T> Copy(const DeviceArray<T>& a) {

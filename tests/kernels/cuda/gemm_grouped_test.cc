@@ -39,7 +39,7 @@ struct GroupedCase {
         w(std::vector<px::bf16>(static_cast<size_t>(experts) * expert_stride, px::bf16{0})),
         narrow(static_cast<size_t>(pairs) * n) {
     Data data(static_cast<unsigned>(tokens * 3 + experts));
-    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    std::fill_n(x.host(), x.size(), Nan<px::bf16>());
     for (int t = 0; t < tokens; ++t)
       for (int i = 0; i < depth; ++i) x[t * x_stride + i] = data.Normal<px::bf16>(1)[0];
     for (int e = 0; e < experts; ++e)
@@ -66,7 +66,7 @@ struct GroupedCase {
             pairs,          n,
             depth,          experts};
   }
-  void Poison() const { std::fill_n(out.data(), out.size(), NAN); }
+  void Poison() const { std::fill_n(out.host(), out.size(), NAN); }
   std::string Check() const {
     for (int pair = 0; pair < pairs; ++pair) {
       const int row = row_of_pair[pair], e = chosen[pair], t = pair / k;
@@ -152,7 +152,7 @@ TEST(CudaGroupedGemm, ARowHasTheBitsOfItsExpertsGemm) {
     ASSERT_EQ(stream.Synchronize(), "");
     for (int pair = 0; pair < c.pairs; ++pair)
       if (c.chosen[pair] == e) {
-        EXPECT_EQ(std::memcmp(alone.data() + pair / c.k * c.n, c.out.data() + c.row_of_pair[pair] * c.n, c.n * 4), 0)
+        EXPECT_EQ(std::memcmp(alone.host() + pair / c.k * c.n, c.out.host() + c.row_of_pair[pair] * c.n, c.n * 4), 0)
             << "pair " << pair;
       }
   }

@@ -31,7 +31,7 @@ struct GemvCase {
         bias(static_cast<size_t>(s.n)),
         dense(static_cast<size_t>(s.n) * s.k) {
     Data data(static_cast<unsigned>(s.m * 131 + s.n * 7 + s.k));
-    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    std::fill_n(x.host(), x.size(), Nan<px::bf16>());
     for (int r = 0; r < s.m; ++r)
       for (int i = 0; i < s.k; ++i) x[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
     for (int i = 0; i < s.n; ++i) bias[i] = data.Normal<float>(1)[0];
@@ -114,7 +114,7 @@ struct GemvCase {
 
 template <typename T>
 std::string Bytes(const Array<T>& a) {
-  return {reinterpret_cast<const char*>(a.data()), a.size() * sizeof(T)};
+  return {reinterpret_cast<const char*>(a.host()), a.size() * sizeof(T)};
 }
 
 /// Against the double sum and, bit for bit, the GEMM.
@@ -283,8 +283,8 @@ TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    std::fill_n(plain.data(), plain.size(), NAN);
-    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    std::fill_n(plain.host(), plain.size(), NAN);
+    std::fill_n(x.host(), x.size(), Nan<px::bf16>());
     gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, x.data(), source.data(), static_cast<int>(x.size()));
     cuda::GemvParams p = c.Params(plain.data(), c.s.n, GemvStore::kF32);
     p.x = x.data();
@@ -300,7 +300,7 @@ TEST(CudaGemv, QuantizedNeedsItsWaits) {
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    std::fill_n(out.data(), out.size(), NAN);
+    std::fill_n(out.host(), out.size(), NAN);
     cuda::LaunchGemv<WeightFormat::kInt4, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
     const std::string error = stream.Synchronize();
     return error.empty() ? c.Check(out, c.s.n) : error;

@@ -32,24 +32,27 @@ struct Pool {
     Poison();
   }
   void Poison() {
-    std::fill_n(bytes.data(), bytes.size(), 0xFF);
-    std::fill_n(digests.data(), digests.size(), ~0ull);
+    std::fill_n(bytes.host(), bytes.size(), 0xFF);
+    std::fill_n(digests.host(), digests.size(), ~0ull);
   }
   int64_t BlockBytes() const { return group.tokens_per_block * heads.size() * vector_bytes; }
   int64_t BlockDigests() const { return group.tokens_per_block / kUnitTokens * heads.size(); }
   int64_t PlaneIndex(int layer, int plane) const {
     return (std::find(group.layers.begin(), group.layers.end(), layer) - group.layers.begin()) * 2 + plane;
   }
-  /// Of a token's head, both in global numbers.
-  unsigned char* Vector(int layer, int plane, int token, int head) const {
+  /// Where in `bytes` and `digests` those of a token's head begin, both in global numbers.
+  int64_t VectorAt(int layer, int plane, int token, int head) const {
     const int64_t in_block = token % group.tokens_per_block * heads.size() + head - heads.begin;
-    return bytes.data() + PlaneIndex(layer, plane) * plane_bytes +
-           table[token / group.tokens_per_block] * BlockBytes() + in_block * vector_bytes;
+    return PlaneIndex(layer, plane) * plane_bytes + table[token / group.tokens_per_block] * BlockBytes() +
+           in_block * vector_bytes;
   }
-  uint64_t* Digest(int layer, int plane, int token, int head) const {
+  int64_t DigestAt(int layer, int plane, int token, int head) const {
     const int64_t in_block = token % group.tokens_per_block / kUnitTokens * heads.size() + head - heads.begin;
-    return digests.data() + PlaneIndex(layer, plane) * plane_digests +
-           table[token / group.tokens_per_block] * BlockDigests() + in_block;
+    return PlaneIndex(layer, plane) * plane_digests + table[token / group.tokens_per_block] * BlockDigests() + in_block;
+  }
+  /// For the host.
+  unsigned char* Vector(int layer, int plane, int token, int head) const {
+    return bytes.host() + VectorAt(layer, plane, token, head);
   }
   template <typename Visit>
   void ForEachVector(IntRange tokens, Visit&& visit) const {
@@ -113,7 +116,7 @@ struct Handoff {
                                                                : px::FloatToBf16Bits(values[i]);
         std::memcpy(v + i * DTypeBytes(shape.source), &bits, DTypeBytes(shape.source));
       }
-      uint64_t* digest = pool.Digest(layer, plane, token, head);
+      uint64_t* digest = pool.digests.host() + pool.DigestAt(layer, plane, token, head);
       if (token % kUnitTokens == 0) *digest = 0;
       *digest += KvDigestVector(At(layer, plane, token, head), v, static_cast<uint32_t>(pool.vector_bytes));
     });
@@ -129,9 +132,9 @@ struct Handoff {
     for (int s = 0; s < lane.segments; ++s) {
       plan.ForEachRun(lane, s, end, [&](const KvRun& r) {
         const int64_t element = static_cast<int64_t>(DTypeBytes(shape.source));
-        runs.push_back({pool.Vector(r.layer, r.plane, r.position, r.global_head), r.local_heads * pool.vector_bytes,
-                        base + r.plane_bytes + r.payload_element * element,
-                        pool.Digest(r.layer, r.plane, r.position, r.global_head), r.local_heads,
+        runs.push_back({pool.bytes.data() + pool.VectorAt(r.layer, r.plane, r.position, r.global_head),
+                        r.local_heads * pool.vector_bytes, base + r.plane_bytes + r.payload_element * element,
+                        pool.digests.data() + pool.DigestAt(r.layer, r.plane, r.position, r.global_head), r.local_heads,
                         static_cast<uint32_t>(r.layer), static_cast<uint32_t>(r.plane),
                         static_cast<uint32_t>(r.global_head), static_cast<uint32_t>(r.position), r.tokens, r.heads, s,
                         ScaleOf(r.layer, r.plane)});
@@ -211,9 +214,8 @@ struct Handoff {
       std::vector<uint64_t> digests(pool->digests.size(), ~0ull);
       pool->ForEachVector(shape.tokens, [&](int layer, int plane, int token, int head) {
         const auto vector = Converted(Keeper(head).Vector(layer, plane, token, head), ScaleOf(layer, plane));
-        std::copy(vector.begin(), vector.end(),
-                  expected.begin() + (pool->Vector(layer, plane, token, head) - pool->bytes.data()));
-        uint64_t& digest = digests[pool->Digest(layer, plane, token, head) - pool->digests.data()];
+        std::copy(vector.begin(), vector.end(), expected.begin() + pool->VectorAt(layer, plane, token, head));
+        uint64_t& digest = digests[pool->DigestAt(layer, plane, token, head)];
         if (token % kUnitTokens == 0) digest = 0;
         digest += KvDigestVector(At(layer, plane, token, head), vector.data(), static_cast<uint32_t>(vector.size()));
       });
@@ -303,7 +305,7 @@ TEST(CudaKvHandoff, SwappedVectorsAreDamage) {
   Handoff h({.target_ranks = 1});
   gpu::Stream stream;
   EXPECT_EQ(h.RunLane(stream, h.plan.lanes()[0],
-                      [&](const auto& slot) { std::swap_ranges(slot.data(), slot.data() + 128, slot.data() + 128); }),
+                      [&](const auto& slot) { std::swap_ranges(slot.host(), slot.host() + 128, slot.host() + 128); }),
             std::vector<int>({0}));
 }
 

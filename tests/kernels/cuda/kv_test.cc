@@ -134,7 +134,7 @@ struct RopeCase {
     const bool is_v = h >= s.q_heads + s.kv_heads;
     std::vector<double> want =
         RotatedHead(given.data() + (static_cast<size_t>(r) * heads + h) * kDim, kDim, is_v ? 0 : s.rotary,
-                    !s.norms || is_v ? nullptr : (h < s.q_heads ? q_norm : k_norm).data(), is_v ? 0 : positions[r]);
+                    !s.norms || is_v ? nullptr : (h < s.q_heads ? q_norm : k_norm).host(), is_v ? 0 : positions[r]);
     if (sizeof(Kv) == 1 && h >= s.q_heads)
       for (double& x : want) x /= double{is_v ? v_scale[h - s.q_heads - s.kv_heads] : k_scale[h - s.q_heads]};
     return want;
@@ -142,7 +142,7 @@ struct RopeCase {
   /// One head of one row in the cache; its digest is added to what the unit should hold.
   void CheckCached(int r, int h, bool is_v, std::vector<uint64_t>& digests) const {
     const int block = slots[r] / kBlock, offset = slots[r] % kBlock;
-    const Kv* at = (is_v ? v : k).data() + block * block_stride + (offset * s.kv_heads + h) * kDim;
+    const Kv* at = (is_v ? v : k).host() + block * block_stride + (offset * s.kv_heads + h) * kDim;
     EXPECT_TRUE(Near(at, Expected(r, s.q_heads + (is_v ? s.kv_heads : 0) + h))) << "row " << r << " head " << h;
     const KvCoordinate coordinate{kLayer, is_v ? 1u : 0u, kFirstHead + h, static_cast<uint32_t>(positions[r])};
     uint64_t& unit = digests[(block * kUnits + offset / 16) * s.kv_heads + h];
@@ -158,7 +158,7 @@ struct RopeCase {
         continue;
       }
       for (int h = 0; h < s.q_heads; ++h)
-        EXPECT_TRUE(Near((s.in_place ? qkv : q).data() + r * QStride() + h * kDim, Expected(r, h)));
+        EXPECT_TRUE(Near((s.in_place ? qkv : q).host() + r * QStride() + h * kDim, Expected(r, h)));
       for (int h = 0; h < s.kv_heads; ++h) CheckCached(r, h, false, want_k), CheckCached(r, h, true, want_v);
     }
     EXPECT_EQ(Copy(k_digests), want_k);
@@ -169,7 +169,7 @@ struct RopeCase {
   void CheckUntouched(int r) const {
     const size_t bytes = static_cast<size_t>(s.q_heads) * kDim * 2;
     const std::vector<unsigned char> poison(bytes, 0xFF);
-    const px::bf16* at = (s.in_place ? qkv : q).data() + r * QStride();
+    const px::bf16* at = (s.in_place ? qkv : q).host() + r * QStride();
     const void* want = s.in_place ? static_cast<const void*>(given.data() + static_cast<size_t>(r) * heads * kDim)
                                   : static_cast<const void*>(poison.data());
     EXPECT_EQ(std::memcmp(at, want, bytes), 0) << "row " << r << " has no slot and is written";
@@ -183,11 +183,11 @@ struct RopeCase {
     const std::vector<unsigned char> poison(static_cast<size_t>(token) * sizeof(Kv), 0xFF);
     for (size_t slot = 0; slot < given_to.size(); ++slot)
       for (const Array<Kv>* plane : {&k, &v})
-        ASSERT_TRUE(given_to[slot] || std::memcmp(plane->data() + slot * token, poison.data(), poison.size()) == 0)
+        ASSERT_TRUE(given_to[slot] || std::memcmp(plane->host() + slot * token, poison.data(), poison.size()) == 0)
             << "slot " << slot << " is nobody's and is written";
     for (int r = 0; r < s.rows; ++r) {
       const size_t kv = (static_cast<size_t>(r) * heads + s.q_heads) * kDim;
-      ASSERT_EQ(std::memcmp(qkv.data() + kv, given.data() + kv, 2 * token * sizeof(px::bf16)), 0) << "row " << r;
+      ASSERT_EQ(std::memcmp(qkv.host() + kv, given.data() + kv, 2 * token * sizeof(px::bf16)), 0) << "row " << r;
     }
   }
 
@@ -277,7 +277,7 @@ void CheckMerge(int rows, int heads, int dim, bool in_place, unsigned seed) {
             stream, {da.data(), dla.data(), db.data(), dlb.data(), out.data(), lse.data(), rows, heads, dim});
       },
       [&](const std::string& policy) {
-        EXPECT_TRUE(Near(out.data(), want)) << policy;
+        EXPECT_TRUE(Near(out.host(), want)) << policy;
         for (int i = 0; i < n; ++i) {
           if (std::isinf(want_lse[i]))
             EXPECT_EQ(lse[i], -INFINITY) << policy;

@@ -39,7 +39,7 @@ struct MlaCase {
         lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())),
         sinks(data.Normal<float>(static_cast<size_t>(s.q_heads))),
         tree(MakeTree()) {
-    std::fill_n(kv.data(), kv.size(), Nan<Kv>());
+    std::fill_n(kv.host(), kv.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
       for (int t = 0; t < s.lengths[seq]; ++t) {
         const auto vector = data.Normal<Kv>(kDim, 1 / kKvScale);
@@ -47,17 +47,17 @@ struct MlaCase {
       }
   }
   Kv* At(size_t seq, int token) const {
-    return kv.data() +
+    return kv.host() +
            (static_cast<size_t>(tables[seq * stride + token / shape.tokens_per_block]) * shape.tokens_per_block +
             token % shape.tokens_per_block) *
                kDim;
   }
   template <bool kFixed>
   void Launch(gpu::Stream& stream, int tiles_per_item, int grid = 3) {
-    std::fill_n(out.data(), out.size(), Nan<px::bf16>());
-    std::fill_n(lse.data(), lse.size(), NAN);
-    const auto plan = cuda::PlanDecode({.row_start = {row_start.data(), row_start.size()},
-                                        .lengths = {lengths.data(), lengths.size()},
+    std::fill_n(out.host(), out.size(), Nan<px::bf16>());
+    std::fill_n(lse.host(), lse.size(), NAN);
+    const auto plan = cuda::PlanDecode({.row_start = {row_start.host(), row_start.size()},
+                                        .lengths = {lengths.host(), lengths.size()},
                                         .q_heads = shape.q_heads,
                                         .kv_heads = 1,
                                         .window = shape.window,
@@ -112,7 +112,7 @@ struct MlaCase {
   int64_t OutStride() const { return shape.q_heads * kLatent + 4; }
   std::string CheckHead(size_t s, int r, int h) const {
     const int64_t row = row_start[s] + r;
-    const px::bf16* query = q.data() + row * QStride() + h * kDim;
+    const px::bf16* query = q.host() + row * QStride() + h * kDim;
     std::vector<double> o(kLatent, 0.0);
     double sum = shape.sinks ? std::exp(double{sinks[h]}) : 0.0;
     for (int t = 0; t < shape.lengths[s]; ++t) {
@@ -129,7 +129,7 @@ struct MlaCase {
     }
     for (double& x : o) x /= sum;
     const std::string at = " of row " + std::to_string(row) + " head " + std::to_string(h);
-    if (!Near(out.data() + row * OutStride() + h * kLatent, o, kernel_test::ToleranceOf(DType::kBF16).attention))
+    if (!Near(out.host() + row * OutStride() + h * kLatent, o, kernel_test::ToleranceOf(DType::kBF16).attention))
       return "another output" + at;
     if (!kernel_test::kLogSumExp.Holds(lse[row * shape.q_heads + h], std::log(sum))) return "another log-sum-exp" + at;
     return {};
@@ -290,7 +290,7 @@ TEST(CudaMlaDecode, AnInfinityReachesOnlyRowsThatSeeIt) {
   c.At(0, 288)[7] = px::bf16{0x7F80};  // rows 2 and 3 see it
   run();
   const size_t hidden = size_t{2} * static_cast<size_t>(c.OutStride());
-  EXPECT_EQ(std::memcmp(healthy.data(), c.out.data(), hidden * sizeof(px::bf16)), 0);
+  EXPECT_EQ(std::memcmp(healthy.data(), c.out.host(), hidden * sizeof(px::bf16)), 0);
   EXPECT_FALSE(std::isfinite(px::ToFloat(c.out[hidden + 7])));
 }
 

@@ -150,7 +150,7 @@ void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
   const int64_t x_stride = (m.k + 7) / 8 * 8 + 8;
   const Array<px::bf16> x(static_cast<size_t>(rows) * x_stride);
   const Array<float> gemm(static_cast<size_t>(rows) * m.n), gemv(gemm.size());
-  std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+  std::fill_n(x.host(), x.size(), Nan<px::bf16>());
   for (int r = 0; r < rows; ++r)
     for (int i = 0; i < m.k; ++i) x[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
   UnderEveryPolicy(

@@ -82,7 +82,7 @@ TEST(CudaGatherRows, TakesTheRowsThatWereNamed) {
         },
         [&](const std::string& policy) {
           for (int r = 0; r < count; ++r) {
-            ASSERT_EQ(std::memcmp(out.data() + r * out_bytes, x.data() + rows[r] * x_bytes, bytes), 0) << policy;
+            ASSERT_EQ(std::memcmp(out.host() + r * out_bytes, x.host() + rows[r] * x_bytes, bytes), 0) << policy;
             for (int i = bytes; i < out_bytes; ++i) ASSERT_EQ(out[r * out_bytes + i], 0xEE) << policy;
           }
         });
@@ -105,7 +105,7 @@ TEST(CudaSoftCap, CapsEveryElement) {
           std::vector<double> want;
           for (size_t i = 0; i < before.size(); ++i)
             want.push_back(static_cast<int64_t>(i) % stride < n ? cap * std::tanh(before[i] / double{cap}) : before[i]);
-          EXPECT_TRUE(Near(x.data(), want)) << policy << " rows " << rows << " n " << n;
+          EXPECT_TRUE(Near(x.host(), want)) << policy << " rows " << rows << " n " << n;
         });
   });
 }

@@ -31,8 +31,8 @@ struct SampleCase {
 
   void Launch(gpu::Stream& stream) {
     for (size_t i = 0; i < source.size(); ++i) logits[i] = source[i];
-    std::fill_n(raw.data(), raw.size(), NAN);
-    std::fill_n(top_tokens.data(), top_tokens.size(), -1);
+    std::fill_n(raw.host(), raw.size(), NAN);
+    std::fill_n(top_tokens.host(), top_tokens.size(), -1);
     for (int r = 0; r < rows; ++r) out[r] = {-1, NAN, -1, -1};
     cuda::LaunchSample(stream,
                        {logits.data(), raw.data(), vocab, params.data(), tokens.data(), values.data(), masks.data(),
@@ -273,9 +273,9 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   c.source[(kRows - 1) * kVocab + 99] = 12.0f;
   c.source[(kRows - 1) * kVocab + 1500] = 11.5f;
   ASSERT_EQ(c.Run(), "");
-  const std::vector<cuda::SampleRowOutput> want(c.out.data(), c.out.data() + kRows);
-  const std::vector<int32_t> want_top(c.top_tokens.data(), c.top_tokens.data() + c.top_tokens.size());
-  std::vector<float> want_logits(c.logits.data(), c.logits.data() + c.logits.size());
+  const std::vector<cuda::SampleRowOutput> want(c.out.host(), c.out.host() + kRows);
+  const std::vector<int32_t> want_top(c.top_tokens.host(), c.top_tokens.host() + c.top_tokens.size());
+  std::vector<float> want_logits(c.logits.host(), c.logits.host() + c.logits.size());
   ExpectEveryMutantFound([&](const simt::Policy& policy) -> std::string {
     gpu::Stream stream;
     stream.SetPolicy(policy);
@@ -285,8 +285,8 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
       if (c.out[r].token != want[r].token || c.out[r].rank != want[r].rank) return "another token or rank";
       if (c.out[r].logprob != want[r].logprob) return "another log-probability";
     }
-    if (!std::equal(want_top.begin(), want_top.end(), c.top_tokens.data())) return "other top tokens";
-    if (!std::equal(want_logits.begin(), want_logits.end(), c.logits.data())) return "logits edited otherwise";
+    if (!std::equal(want_top.begin(), want_top.end(), c.top_tokens.host())) return "other top tokens";
+    if (!std::equal(want_logits.begin(), want_logits.end(), c.logits.host())) return "logits edited otherwise";
     return {};
   });
 }
