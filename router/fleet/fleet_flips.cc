@@ -12,6 +12,7 @@ FlipBook::Worker WorkerOf(const WorkerLink& link, bool drained) {
   FlipBook::Worker out;
   const LinkView view = link.View();
   out.connected = view.state == LinkState::kReady || view.state == LinkState::kDraining;
+  out.left_draining = view.left_draining;
   out.idle = link.idle();
   out.requests = view.outstanding->requests();
   out.takes = view.takes_requests();

@@ -72,18 +72,21 @@ void Fleet::Drain(DrainOrder order, std::function<void(absl::StatusOr<LinkView>)
 /// By its name, or by its address, which nobody shares.
 absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
   std::vector<std::string> names;
-  std::optional<LinkView> found;
+  std::vector<LinkView> found;
   const auto leaves = [this](const LinkView& view) { return roster_.state(view.id.index) == Roster::State::kGone; };
   for (LinkView& view : Views()) {
     if (view.address == worker) return std::move(view);
     names.push_back(view.name());
-    if (view.name() != worker || (found && leaves(view))) continue;
-    if (found && !leaves(*found))
-      return absl::InvalidArgumentError(
-          StrCat("two workers have the name ", worker, ": give an address, ", found->address, " or ", view.address));
-    found = std::move(view);
+    if (view.name() == worker) found.push_back(std::move(view));
   }
-  if (found) return *std::move(found);
+  if (!std::ranges::all_of(found, leaves)) std::erase_if(found, leaves);
+  if (found.size() > 1) {
+    std::vector<std::string> addresses;
+    for (const LinkView& view : found) addresses.push_back(view.address);
+    return absl::InvalidArgumentError(StrCat(found.size(), " workers have the name ", worker, ": give an address, ",
+                                             absl::StrJoin(addresses, " or ")));
+  }
+  if (!found.empty()) return std::move(found.front());
   return absl::NotFoundError(StrCat("no worker has the name or address \"", worker, "\"; there are ",
                                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
@@ -217,6 +220,7 @@ void Fleet::Do(const RefuseWorkers& action) {
 // runs there. Two processes under one name are told apart by their addresses alone.
 absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
   absl::Status status;
+  std::vector<std::string> others;
   ForEachView([&](const LinkView& other) {
     const bool there = other.state == LinkState::kReady || other.state == LinkState::kDraining;
     if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id || !status.ok()) return;
@@ -227,9 +231,11 @@ absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
           absl::AlreadyExistsError(StrCat("worker_id: it is ", facts.worker_id, ", which serves at ", other.address));
       return;
     }
-    LogWarning("worker {}: two workers have this name, one of them at {} (--worker-id)", facts.worker_id,
-               other.address);
+    others.push_back(other.address);
   });
+  if (status.ok() && !others.empty())
+    LogWarning("worker {}: {} workers have this name, others are at {} (--worker-id)", facts.worker_id,
+               others.size() + 1, absl::StrJoin(others, ", "));
   return status;
 }
 

@@ -32,12 +32,13 @@ std::vector<int32_t> FlipBook::slots() const {
 }
 
 absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now) {
+  if (changes(slot) && flips_[slot].view.to == to) return absl::OkStatus();
   if (changes(slot)) {
     return absl::FailedPreconditionError(StrCat("it changes its role already, to ",
                                                 WorkerRoleName(flips_[slot].view.to),
                                                 " (baton drain --undo gives that up while it drains)"));
   }
-  if (!worker.connected)
+  if (!worker.connected && !worker.left_draining)
     return absl::FailedPreconditionError(
         StrCat("it is not connected", worker.detail.empty() ? "" : ": ", worker.detail));
   if (worker.role == WorkerRole::kBoth)
@@ -45,7 +46,7 @@ absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, 
   Flip flip{.view = {.to = to}, .incarnation = worker.incarnation, .began = now};
   if (patience > Duration::zero()) flip.until = now + patience;
   Flip& kept = flips_[slot] = std::move(flip);
-  if (worker.role == to) {  // nothing to do
+  if (worker.connected && worker.role == to) {  // nothing to do
     kept.released = true;
     End(slot, kept, FlipStage::kDone, "", now);
     return absl::OkStatus();
@@ -65,10 +66,16 @@ void FlipBook::Look(int32_t slot, const Worker& worker, TimePoint now) {
 
 /// Whoever is lost is not waited for: what ran there has gone elsewhere, and another process may come in its place.
 void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
-  if (!worker.connected)
-    return End(slot, flip, FlipStage::kFailed, StrCat("its connection is lost: ", worker.detail), now);
-  if (worker.incarnation != flip.incarnation)
-    return End(slot, flip, FlipStage::kFailed, "another process is there now", now);
+  if (!worker.connected) return Away(slot, flip, worker, now);
+  flip.away.reset();
+  if (worker.incarnation != flip.incarnation) {
+    if (worker.role != flip.view.to) return End(slot, flip, FlipStage::kFailed, "another process is there now", now);
+    flip.view.stage = FlipStage::kReturns;
+    flip.next = worker.incarnation;
+    flip.answered = now;
+    actions_.emplace_back(ShowFlip{slot, flip.view});
+    return;
+  }
   if (worker.idle) {
     flip.view.stage = FlipStage::kChanges;
     flip.number = ++last_;
@@ -83,6 +90,14 @@ void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint
       StrCat("after ", static_cast<int64_t>(Milliseconds(now - flip.began)), " ms ", worker.requests,
              " requests still run there"),
       now);
+}
+
+/// Another router may have told it: it comes again, with one role or the other. That it drains may not have been heard.
+void FlipBook::Away(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
+  if (!flip.away) flip.away = now;
+  const Duration within = worker.left_draining ? kReturnWithin : kBackWithin;
+  if (now - *flip.away < within && now < flip.until) return;
+  End(slot, flip, FlipStage::kFailed, StrCat("its connection is lost: ", worker.detail), now);
 }
 
 void FlipBook::Answered(int32_t slot, uint64_t number, const FlipAnswer& answer, TimePoint now) {

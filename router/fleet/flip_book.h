@@ -6,7 +6,8 @@
 //      └─patience is over, undone, lost──► kFailed ◄──it says no, or was lost──┴──another process, or long───┤
 //                                                                            kDone ◄──serves in its new role────┘
 //
-// A worker that was told waits itself until nothing runs there, of other routers neither. It is held for as long as it
+// A worker that was told waits itself until nothing runs there, of other routers neither. Where another router has told
+// it to take the same role before, that change is this one's. It is held for as long as it
 // is asked to change; who fails takes requests again, in the role that it has. An operator may drain it and take that
 // back meanwhile: a hold of its own, which the book only looks at.
 #pragma once
@@ -69,22 +70,24 @@ struct FlipAnswer {
 /// Not thread-safe.
 class FlipBook {
  public:
-  static constexpr Duration kReturnWithin = std::chrono::seconds(30);
+  /// For one that was told, or drained, and went; and for one that went without a word before it was told.
+  static constexpr Duration kReturnWithin = std::chrono::seconds(30), kBackWithin = std::chrono::seconds(1);
   static constexpr Duration kTick = std::chrono::milliseconds(20);
 
   /// A worker at one moment.
   struct Worker {
     bool connected = false;
-    bool idle = false;     ///< nothing of this router runs there
-    int64_t requests = 0;  ///< of this router
-    bool takes = false;    ///< requests
-    bool drained = false;  ///< by an operator
+    bool left_draining = false;  ///< not connected: it drained when it went
+    bool idle = false;           ///< nothing of this router runs there
+    int64_t requests = 0;        ///< of this router
+    bool takes = false;          ///< requests
+    bool drained = false;        ///< by an operator
     WorkerRole role = WorkerRole::kUnknown;
     std::string incarnation, detail;
   };
 
   // ---- events
-  /// FailedPrecondition: it changes already, or cannot.
+  /// FailedPrecondition: it changes to another role already, or cannot. OK where it changes to this one.
   absl::Status Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now);
   /// Every kTick while `active()`, for each slot of `slots()`.
   void Look(int32_t slot, const Worker& worker, TimePoint now);
@@ -107,9 +110,11 @@ class FlipBook {
     std::string incarnation;  ///< at the order
     std::string next;         ///< of kReturns: as it said
     TimePoint began{}, until = TimePoint::max(), told{}, answered{};
+    std::optional<TimePoint> away;  ///< in kDrains: since when it is not connected, and left draining
   };
   void Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Release(int32_t slot, Flip& flip);
+  void Away(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now);
 

@@ -182,7 +182,7 @@ void WorkerLink::Do(OpenSession action) {
     // Who drained and is back with another role was told so by another router: `baton flip`.
     const bool flipped = other && view_.left_in_order && view_.facts->role != facts_->role;
     view_.restarts += other && !flipped && !view_.changes_its_role();
-    view_.left_in_order = false;
+    view_.left_draining = view_.left_in_order = false;
     if (other) view_.unproven = parts_.host.UnprovenAtFirst();
     view_.facts = facts_;
     view_.load = WorkerLoad{};
@@ -271,8 +271,10 @@ void WorkerLink::Do(RenewLegs) {
 void WorkerLink::Do(ShowLink show) {
   std::unique_lock lock(mutex_);
   const bool changed = view_.state != show.state || view_.detail != show.detail;
-  if (show.state == LinkState::kLost)
-    view_.left_in_order = view_.state == LinkState::kDraining && book_.empty() && view_.outstanding->requests() == 0;
+  if (show.state == LinkState::kLost) {
+    view_.left_draining = view_.state == LinkState::kDraining;
+    view_.left_in_order = view_.left_draining && book_.empty() && view_.outstanding->requests() == 0;
+  }
   if (view_.state != show.state) view_.since = parts_.clock.Now();
   view_.state = show.state;
   view_.detail = show.detail;

@@ -49,6 +49,7 @@ struct LinkView {
   std::shared_ptr<OutstandingLoad> outstanding;
   int64_t restarts = 0;        ///< handshakes in which the worker was another process than before
   int64_t losses = 0;          ///< sessions that ended, but for changes of its role and those that it left in order
+  bool left_draining = false;  ///< it had said that it drains when it went
   bool left_in_order = false;  ///< it had said that it drains, and nothing of this router's ran there, when it went
   TimePoint since{};           ///< it is in this state, held or not
   TimePoint dials_at{};        ///< while it is not connected: again

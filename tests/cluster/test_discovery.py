@@ -244,7 +244,7 @@ class File(Discovery):
                 with urllib.request.urlopen(router.admin + "/workers", timeout=10) as reply:
                     return {w["address"]: (w["name"], w["state"]) for w in json.load(reply)["workers"]}
             router.wait_until(lambda: states() == both, "both serve")
-            self.assertEqual(router.log.read_text().count("two workers have this name"), 1, "said once, when the second came")
+            self.assertEqual(router.log.read_text().count("2 workers have this name"), 1, "said once, when the second came")
             self.assertEqual(len(set(re.findall(r'^vllm:num_requests_running{.*engine="(\d+)".*worker="twin"', router.get("/metrics").body, re.M))), 2, "series of its own each")
             refused, (first, second) = run(["drain", "twin", "--url", router.admin]), both
             self.assertTrue(refused.returncode != 0 and first in refused.stderr and second in refused.stderr, refused.stderr)
@@ -252,6 +252,14 @@ class File(Discovery):
                 run(["drain", first, "--url", router.admin])
                 router.wait_until(lambda: [states().get(at) == both[at] for at in both] == [False, True], "the first is drained")
                 load.more()
+            third = self.worker("c", args=("--worker-id", "twin")).address
+            self.list(*both, third)
+            router.wait_until(lambda: states().get(third) == ("twin", "ready"), "the third serves")
+            self.assertIn("3 workers have this name", router.log.read_text())
+            refused = run(["drain", "twin", "--url", router.admin])
+            self.assertIn("3 workers have the name twin: give an address, ", refused.stderr)
+            for address in (*both, third):
+                self.assertIn(address, refused.stderr)
 
     def test_a_worker_that_moves_is_asked_at_its_new_address_while_a_stream_ends_at_the_old(self):
         a = self.worker("a")

@@ -30,6 +30,11 @@ FlipBook::Worker Away() {
   out.detail = "the connection broke";
   return out;
 }
+FlipBook::Worker LeftDraining() {
+  FlipBook::Worker out = Away();
+  out.left_draining = true;
+  return out;
+}
 
 /// A book with one worker, and what it said, as words.
 struct World {
@@ -90,10 +95,10 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
       {"Begin", [](World& w) { w.Begin().IgnoreError(); }, {"=", "=", "=", "Hold →drains", "Hold →drains"}},
       {"Look: requests run", [](World& w) { w.Look(BusyWorker()); }, {"=", "=", "=", "=", "="}},
       {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"Order →changes", "=", "=", "=", "="}},
-      {"Look: not connected", [](World& w) { w.Look(Away()); }, {"Release →failed", "=", "=", "=", "="}},
+      {"Look: not connected", [](World& w) { w.Look(Away()); }, {"=", "=", "=", "=", "="}},
       {"Look: in its new role",
        [](World& w) { w.Look(kChanged); },
-       {"Release →failed", "=", "Release →done", "=", "="}},
+       {"→returns Release →done", "=", "Release →done", "=", "="}},
       {"Look: another process",
        [](World& w) { w.Look(kOther); },
        {"Release →failed", "=", "Release →failed", "=", "="}},
@@ -153,7 +158,48 @@ TEST(FlipBook, WhoCannotChangeIsRefusedWithTheReason) {
   EXPECT_NE(w.Begin(Away()).message().find("the connection broke"), std::string::npos);
   EXPECT_EQ(w.Take(), "=");
   ASSERT_TRUE(w.Begin().ok());
-  EXPECT_NE(w.Begin().message().find("already, to decode"), std::string::npos);
+  const absl::Status other = w.book.Begin(kSlot, kIdle, WorkerRole::kPrefill, kPatience, w.now);
+  EXPECT_NE(other.message().find("already, to decode"), std::string::npos);
+}
+
+TEST(FlipBook, TheSameOrderAgainIsTheSameChange) {
+  World w(FlipStage::kChanges);
+  EXPECT_TRUE(w.Begin().ok());
+  EXPECT_EQ(w.Take(), "=");
+  EXPECT_TRUE(w.book.changes(kSlot));
+}
+
+TEST(FlipBook, AWorkerThatAnotherRouterHasChangedIsDoneWhereItHasTheRoleAndTakesRequests) {
+  World w(FlipStage::kDrains);
+  for (const auto pause : {std::chrono::seconds(1), std::chrono::seconds(3)}) {
+    w.now = kFlipStart + pause;
+    w.Look(LeftDraining());
+    EXPECT_EQ(w.Take(), "=") << "it may come again";
+  }
+  FlipBook::Worker unproven = kChanged;
+  unproven.takes = false;
+  w.Look(unproven);
+  EXPECT_EQ(w.Take(), "→returns Release") << "its canary is a request";
+  w.Look(kChanged);
+  EXPECT_EQ(w.Take(), "→done");
+}
+
+TEST(FlipBook, AWorkerThatChangesForAnotherRouterJustNowMayBeOrderedTo) {
+  World w;
+  ASSERT_TRUE(w.Begin(LeftDraining()).ok());
+  EXPECT_EQ(w.Take(), "Hold →drains");
+  w.Look(kOther);
+  EXPECT_EQ(w.Take(), "Release →failed") << "another process, of the role of before";
+}
+
+TEST(FlipBook, AWorkerThatDrainedAndWentIsWaitedForAsLongAsOneThatReturns) {
+  FlipBook book;
+  ASSERT_TRUE(book.Begin(kSlot, kIdle, WorkerRole::kDecode, Duration::zero(), kFlipStart).ok());
+  book.Look(kSlot, LeftDraining(), kFlipStart);
+  book.Look(kSlot, LeftDraining(), kFlipStart + FlipBook::kReturnWithin - std::chrono::milliseconds(1));
+  EXPECT_TRUE(book.changes(kSlot));
+  book.Look(kSlot, LeftDraining(), kFlipStart + FlipBook::kReturnWithin);
+  EXPECT_FALSE(book.changes(kSlot));
 }
 
 TEST(FlipBook, WhoIsDrainedByAnOperatorIsDoneWithoutACanaryAndWhoIsNoMoreWaitsForIt) {
@@ -187,11 +233,14 @@ TEST(FlipBook, ItsOldConnectionMayBeSeenForAMomentAfterTheAnswer) {
   EXPECT_NE(w.shown.why.find("its canary runs"), std::string::npos);
 }
 
-TEST(FlipBook, AWorkerThatDiesBeforeItIsToldIsNotWaitedForWhateverThePatience) {
+TEST(FlipBook, AWorkerThatDiesBeforeItIsToldIsWaitedForASecondWhateverThePatience) {
   World w;
   ASSERT_TRUE(w.book.Begin(kSlot, BusyWorker(), WorkerRole::kDecode, Duration::zero(), w.now).ok());
   w.Look(Away());
-  EXPECT_EQ(w.Take(), "Hold →drains Release →failed");
+  EXPECT_EQ(w.Take(), "Hold →drains");
+  w.now += FlipBook::kBackWithin;
+  w.Look(Away());
+  EXPECT_EQ(w.Take(), "Release →failed");
   EXPECT_EQ(w.shown.why, "its connection is lost: the connection broke");
   EXPECT_TRUE(w.book.slots().empty());
 }

@@ -29,19 +29,24 @@ void RoleChanger::Change(v1::WorkerRole to, Duration patience, RoleChanged done)
     return done(absl::InvalidArgumentError("a worker changes to prefill or decode"));
   std::unique_lock lock(mutex_);
   if (given_up_) return done(absl::UnavailableError("the worker ends"));
-  if (runs_) return done(absl::FailedPreconditionError("the worker changes its role already"));
+  if (to_ && *to_ != to)
+    return done(absl::FailedPreconditionError(StrCat("the worker changes its role already, to ", NameOf(*to_))));
+  if (to_) return told_.push_back(std::move(done));
   if (!engine) return done(absl::UnavailableError("the worker is still loading"));
   if (engine->wire_role() == to) return done(RoleChange{parts_.state.Describe().incarnation()});
   if (thread_.joinable()) thread_.join();  // it has ended
-  runs_ = true;
-  thread_ = std::thread([this, to, patience, done = std::move(done)] {
+  to_ = to;
+  told_.push_back(std::move(done));
+  thread_ = std::thread([this, to, patience] {
     const absl::StatusOr<RoleChange> change = Run(to, patience);
     if (!change.ok()) LogWarning("worker: the role stays what it was: {}", View(change.status().message()));
+    std::vector<RoleChanged> told;
     {
       std::lock_guard ended(mutex_);
-      runs_ = false;
+      to_.reset();
+      told.swap(told_);
     }
-    done(change);
+    for (const RoleChanged& one : told) one(change);
   });
 }
 

@@ -7,8 +7,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/trust/peer_trust.h"
@@ -37,8 +39,9 @@ class RoleChanger {
   /// The role that the worker starts with, or another.
   absl::StatusOr<std::unique_ptr<Role>> Make(const LoadedModel& loaded, v1::WorkerRole role,
                                              const std::string& incarnation) const;
-  /// `done` comes once, on any thread. At once where it has that role. FailedPrecondition: it has no other, or changes
-  /// now. DeadlineExceeded: what runs did not end within `patience` (0: as long as it takes), and it goes on as it was.
+  /// `done` comes once, on any thread. At once where it has that role; where it changes to it already, for another
+  /// router, with the end of that. FailedPrecondition: it has no other, or changes to it now. DeadlineExceeded: what
+  /// runs did not end within `patience` (0: as long as it takes), and it goes on as it was.
   void Change(v1::WorkerRole to, Duration patience, RoleChanged done);
   /// The worker ends: a change that waits for what runs is given up, and none begins.
   void GiveUp();
@@ -54,7 +57,9 @@ class RoleChanger {
   const Parts parts_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  bool given_up_ = false, runs_ = false;
+  bool given_up_ = false;
+  std::optional<v1::WorkerRole> to_;  ///< none: nothing changes
+  std::vector<RoleChanged> told_;     ///< once it has
   absl::Status health_;
   std::thread thread_;
 };
