@@ -24,6 +24,10 @@ class StrictReactor {
     BATON_CHECK(!ended && !gone, "a Finish that gRPC does not allow");
     ended = true, log += "Finish(" + std::to_string(status.error_code()) + ") ";
   }
+  void Cancel() {
+    BATON_CHECK(writing && !gone);
+    log += "Cancel ";
+  }
   bool writing = false, ended = false, gone = false;
   std::string log;
 };
@@ -91,6 +95,13 @@ const std::vector<std::pair<std::string, ApplyToQueue>>& QueueEvents() {
          while (w.reactor.writing) w.WriteDone();
        }},
       {"Finish", [](QueueWorld& w) { w.queue.Finish(grpc::Status(grpc::StatusCode::ABORTED, "")); }},
+      {"Cut off", [](QueueWorld& w) { w.queue.CutOff(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "")); }},
+      {"Cut off, the write fails",
+       [](QueueWorld& w) {
+         w.queue.CutOff(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
+         if (w.reactor.writing) w.WriteDone(false);
+         BATON_CHECK(w.reactor.gone || w.queue.unread().bytes == 0);
+       }},
       {"Read on", [](QueueWorld& w) { w.queue.IfOpen([](StrictReactor& r) { r.log += "Read "; }); }},
       {"Finish, done, told more",
        [](QueueWorld& w) {
@@ -106,13 +117,15 @@ const std::vector<std::pair<std::string, ApplyToQueue>>& QueueEvents() {
 // event | one cell per state. "-": gRPC reports no write that was not begun
 constexpr const char* kQueueTable = R"(
 Push                          | →writing Write3 | = | = | = | = | = | = | =
-Push, far too much            | →ended Finish(8) | = | = | = | = | = | = | =
+Push, far too much            | →ended Finish(8) | Cancel | Cancel | Cancel | = | = | = | =
 Written                       | - | →idle | Write2 | →ended Finish(0) | →ended Finish(1) | - | - | -
 Written, failed               | - | →ended Finish(1) | →ended Finish(1) | →ended Finish(1) | →ended Finish(1) | - | - | -
 All written                   | = | →idle | →idle Write2 | →ended Finish(0) | →ended Finish(1) | = | = | =
 FinishAfterQueue              | →ended Finish(0) | = | = | = | = | = | = | =
 FinishAfterQueue, all written | →ended Finish(0) | →ended Finish(0) | →ended Write2 Finish(0) | →ended Finish(0) | →ended Finish(1) | = | = | =
 Finish                        | →ended Finish(10) | = | = | = | = | = | = | =
+Cut off                       | →ended Finish(8) | Cancel | Cancel | Cancel | Cancel | = | = | =
+Cut off, the write fails      | →ended Finish(8) | →ended Cancel Finish(8) | →ended Cancel Finish(8) | →ended Cancel Finish(8) | →ended Cancel Finish(1) | = | = | =
 Read on                       | Read | Read | Read | Read | = | = | = | =
 Finish, done, told more       | →gone Finish(0) | →gone Finish(0) | →gone Finish(0) | →gone Finish(0) | →gone Finish(1) | →gone | →gone | =
 )";

@@ -46,7 +46,7 @@ class WorkerServer::Parts {
         incarnation_(incarnation),
         secret_(std::move(secret)),
         state_(config_, std::move(version), std::move(incarnation), key),
-        service_(state_, sessions_),
+        service_(state_, sessions_, streams_),
         roles_({config_, state_, clock_, std::move(make_role), [this] { return KvTrust(); },
                 [this](bool serves) { SetServing(serves); }}) {
     if (!has_role_) return;
@@ -208,10 +208,11 @@ class WorkerServer::Parts {
                               [&] { return stopping_; })) {
       lock.unlock();
       sessions_.Tick();
+      streams_.Look();
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
         engine->Tick();
         if (clock_.Now() >= report) {
-          engine->SetCallsRefused(sessions_.refused() + connections_refused_ + refusals_.total());
+          engine->SetCallsRefused(sessions_.refused() + connections_refused_ + refusals_.total() + streams_.cut_off());
           engine->ReportLoad();
           report_every = engine->report_every();
           report = clock_.Now() + report_every;
@@ -228,6 +229,7 @@ class WorkerServer::Parts {
   const std::shared_ptr<const trust::ClusterSecret> secret_;  ///< null: none
   SteadyClock clock_;
   RouterSessions sessions_{secret_, clock_};
+  OpenStreams streams_{clock_};
   WorkerState state_;
   WorkerService service_;
   RoleChanger roles_;

@@ -213,6 +213,7 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
   const Duration load_every =
       asked == 0 ? kLoadInterval : std::max<Duration>(std::chrono::milliseconds(asked), kLeastLoadInterval);
   return NewWatchReactor(
+      {*context, streams_},
       [engine, load_every](std::shared_ptr<WatchSink> sink) {
         engine->AddWatcher(std::move(sink), load_every);
         engine->ReportLoad();
@@ -238,7 +239,8 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
                 ": either it restarted in between, or several workers stand behind one address (each needs its own, in "
                 "Kubernetes by a headless service)")});
   }
-  return NewRelayReactor({.on_message =
+  return NewRelayReactor({*context, streams_},
+                         {.on_message =
                               [engine](std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                                        std::function<void()> next) {
                                 engine->OnRelay(std::move(sink), std::move(message), std::move(next));
@@ -273,6 +275,7 @@ grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::Callbac
   if (!engine || engine->wire_role() == v1::WORKER_ROLE_BOTH)
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(NoRole(engine, state_));
   return NewPrefillReactor(
+      {*context, streams_},
       [&](std::shared_ptr<PrefillSink> sink) {
         if (!engine->WithRole([&](Role& role) { role.Prefill(*request, sink); }))
           sink->Finish(absl::UnavailableError("this worker changes its role"));

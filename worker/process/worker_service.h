@@ -16,6 +16,7 @@
 #include "worker/process/met_routers.h"
 #include "worker/process/router_sessions.h"
 #include "worker/process/start_up.h"
+#include "worker/relay/open_streams.h"
 #include "worker/worker_config.h"
 
 namespace baton::worker {
@@ -65,8 +66,9 @@ using RoleChanged = std::function<void(const absl::StatusOr<RoleChange>&)>;
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
-  /// Both outlive it. `sessions`: who may call.
-  WorkerService(WorkerState& state, RouterSessions& sessions) : state_(state), sessions_(sessions) {}
+  /// All outlive it. `sessions`: who may call.
+  WorkerService(WorkerState& state, RouterSessions& sessions, OpenStreams& streams)
+      : state_(state), sessions_(sessions), streams_(streams) {}
   /// Who changes the worker's role (RoleChanger::Change). Before the first call; without it Flip is refused.
   void OnFlip(std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role) {
     change_role_ = std::move(change_role);
@@ -95,6 +97,7 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::Status MayCall(const grpc::CallbackServerContext& context);
   WorkerState& state_;
   RouterSessions& sessions_;
+  OpenStreams& streams_;
   std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role_;
   std::function<void(std::string_view peer, bool proven)> greeted_ = [](std::string_view, bool) {};
   const SteadyClock clock_;

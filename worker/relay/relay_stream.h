@@ -5,12 +5,23 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "proto/worker.grpc.pb.h"
+#include "worker/relay/open_streams.h"
 #include "worker/relay/prefill_stream.h"
 #include "worker/relay/wire_stream.h"
 
 namespace baton::worker {
+
+/// Where a stream is kept until its end. Both outlive it.
+struct StreamPlace {
+  grpc::CallbackServerContext& context;  ///< of the stream
+  OpenStreams& streams;
+  uint64_t Enter(OpenStreams::Kind kind, std::shared_ptr<OpenStream> stream) const {
+    return streams.Enter(kind, context.peer(), std::move(stream));
+  }
+};
 
 /// The worker's end of a relay stream. Called on gRPC's threads.
 struct RelayHandlers {
@@ -23,14 +34,15 @@ struct RelayHandlers {
 };
 
 /// Makes the reactor of a new stream; gRPC owns it until its OnDone.
-grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(RelayHandlers handlers);
+grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(StreamPlace place, RelayHandlers handlers);
 
 /// Makes the reactor of a new watcher. `on_start` gets the sink at once, `on_end` once at the end.
-grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(std::shared_ptr<WatchSink>)> on_start,
+grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(StreamPlace place,
+                                                           std::function<void(std::shared_ptr<WatchSink>)> on_start,
                                                            std::function<void(std::shared_ptr<WatchSink>)> on_end);
 
 /// Makes the reactor of a Prefill leg's answer. `on_start` gets the sink at once, `on_end` comes once at the end.
 grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(
-    std::function<void(std::shared_ptr<PrefillSink>)> on_start, std::function<void()> on_end);
+    StreamPlace place, std::function<void(std::shared_ptr<PrefillSink>)> on_start, std::function<void()> on_end);
 
 }  // namespace baton::worker

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "worker/relay/open_streams.h"
 
 namespace baton::worker {
 
@@ -18,7 +19,8 @@ namespace baton::worker {
 inline constexpr size_t kMaxQueuedBytes = 64 << 20;
 
 /// The write side of a reactor: a queue, at most one write in flight. The sink outlives the reactor; Detach parts them.
-/// Thread-safe. The reactor has StartWrite(const Message*) and Finish(grpc::Status).
+/// Thread-safe. The reactor has StartWrite(const Message*), Finish(grpc::Status) and Cancel(), which fails a write that
+/// is in flight.
 template <class Reactor, class Message>
 class WriteQueue {
  public:
@@ -30,7 +32,7 @@ class WriteQueue {
     queued_bytes_ += message.ByteSizeLong();
     queue_.push_back(std::move(message));
     if (queued_bytes_ > kMaxQueuedBytes) {
-      FinishLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+      CutOffLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
                                 StrCat(queued_bytes_, " bytes unread: the reader is cut off")));
     } else {
       WriteNextLocked();
@@ -40,6 +42,7 @@ class WriteQueue {
   void OnWriteDone(bool ok) {
     std::lock_guard lock(mutex_);
     writing_ = false;
+    ++taken_;
     queued_bytes_ -= queue_.front().ByteSizeLong();
     queue_.pop_front();
     if (!ok) FinishLocked(grpc::Status::CANCELLED);
@@ -62,6 +65,17 @@ class WriteQueue {
     FinishLocked(std::move(status));
   }
 
+  /// Ends the stream now, also where its reader takes nothing; what waits is dropped.
+  void CutOff(grpc::Status status) {
+    std::lock_guard lock(mutex_);
+    CutOffLocked(std::move(status));
+  }
+
+  OpenStream::Unread unread() const {
+    std::lock_guard lock(mutex_);
+    return {queued_bytes_, taken_};
+  }
+
   /// Starts another read unless the stream has ended. `read` runs under the lock.
   template <class Read>
   void IfOpen(Read read) {
@@ -75,6 +89,15 @@ class WriteQueue {
   }
 
  private:
+  void CutOffLocked(grpc::Status status) {
+    if (reactor_ == nullptr) return;
+    while (queue_.size() > (writing_ ? 1 : 0)) {
+      queued_bytes_ -= queue_.back().ByteSizeLong();
+      queue_.pop_back();
+    }
+    FinishLocked(std::move(status));
+    if (writing_) reactor_->Cancel();
+  }
   void WriteNextLocked() {
     if (!writing_ && queue_.empty() && last_) FinishLocked(*std::exchange(last_, std::nullopt));
     if (writing_ || finished_ || reactor_ == nullptr || queue_.empty())
@@ -93,10 +116,11 @@ class WriteQueue {
     reactor_->Finish(*std::exchange(status_, std::nullopt));
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   Reactor* reactor_;
   std::deque<Message> queue_;
   size_t queued_bytes_ = 0;
+  uint64_t taken_ = 0;  ///< messages
   bool writing_ = false;
   bool finished_ = false;
   std::optional<grpc::Status> status_;

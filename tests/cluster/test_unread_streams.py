@@ -1,0 +1,114 @@
+"""Streams of a worker's port that a peer opens and does not read: how many he may have, for how long, and that its routers notice nothing."""
+import contextlib
+import socket
+import struct
+import time
+import unittest
+
+from test_flip import Load, answers
+from test_trust import frame, literal
+from test_two_routers import Router, Routers, Worker
+
+DATA, RST_STREAM, SETTINGS, PING, HEADERS, WINDOW_UPDATE = 0, 3, 4, 6, 1, 8
+CANCEL = 8
+SAYS_NOTHING = b"\0" * 5  # a message without fields
+METHOD = {name: b"\x83\x86" + literal(b":path", b"/baton.v1.Worker/" + name) + literal(b":authority", b"a") + literal(b"te", b"trailers")
+          + literal(b"content-type", b"application/grpc") for name in (b"Watch", b"Relay")}
+
+
+class Peer:
+    """A connection to a worker without a secret. `window`: bytes of each stream that he takes before he says more."""
+
+    def __init__(self, address, window):
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, window)))
+        self.rest, self.next, self.data, self.ended = b"", 1, {}, set()
+
+    def opens(self, method):
+        """A stream of his; its number."""
+        number, self.next = self.next, self.next + 2
+        self.socket.sendall(frame(HEADERS, 4, number, METHOD[method]) + frame(DATA, method == b"Watch", number, SAYS_NOTHING))
+        return number
+
+    def hears(self, seconds):
+        """Takes what comes for a while. What a stream brought is counted, and that it has ended: by a reset, or by its trailers."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.socket.settimeout(left)
+            try:
+                data = self.socket.recv(1 << 16)
+            except TimeoutError:
+                return
+            assert data, "the connection has ended"
+            self.rest += data
+            while len(self.rest) >= 9 and len(self.rest) >= (whole := 9 + int.from_bytes(self.rest[:3], "big")):
+                self.take(self.rest[3], self.rest[4], int.from_bytes(self.rest[5:9], "big"), self.rest[9:whole])
+                self.rest = self.rest[whole:]
+
+    def take(self, kind, flags, number, body):
+        if kind == DATA:
+            self.data[number] = self.data.get(number, 0) + len(body)
+            self.socket.sendall(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", len(body))) if body else b"")
+        if kind == RST_STREAM or (kind == HEADERS and flags & 1):
+            self.ended.add(number)
+        if kind in (SETTINGS, PING) and not flags & 1:
+            self.socket.sendall(frame(kind, 1, 0, body if kind == PING else b""))
+
+    def hears_until(self, condition, what, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, what
+            self.hears(0.2)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+class UnreadStreams(Routers):
+    @contextlib.contextmanager
+    def beside(self):
+        """A worker whose router is asked all the while, and answers as it did."""
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d, \
+                Router([p.address, d.address], self.key_file) as router:
+            want = answers(router)
+            with Load(router, want, threads=1) as load:
+                yield d, router
+            self.assertEqual(load.wrong, [])
+            self.assertEqual(router.metric("baton_worker_losses_total"), 0)
+
+    def test_a_connection_has_four_of_a_kind_and_the_oldest_gives_way(self):
+        with self.beside() as (worker, _), Peer(worker.address, 1 << 20) as peer:
+            for method in (b"Watch", b"Relay"):
+                numbers = [peer.opens(method) for _ in range(10)]
+                peer.hears_until(lambda: set(numbers[:6]) <= peer.ended, f"the oldest end: {peer.ended}")
+                peer.hears(1)
+                self.assertEqual(peer.ended & set(numbers), set(numbers[:6]), "the others stay")
+                log = worker.log.read_text()
+                self.assertIn(f"a {method.decode()} stream of 127.0.0.1 is ended: its connection has more than 4", log)
+
+    def test_of_many_connections_a_thousand_stay(self):
+        with self.beside() as (worker, router), contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(Peer(worker.address, 0)) for _ in range(270)]
+            for peer in peers:
+                for _ in range(4):
+                    peer.opens(b"Watch")
+            router.wait_until(lambda: "there are more than 1024, and most are its host's" in worker.log.read_text(), "some end", 60)
+
+    def test_who_takes_nothing_for_half_a_minute_loses_his_stream(self):
+        with self.beside() as (worker, router), Peer(worker.address, 0) as peer, Peer(worker.address, 1 << 20) as reader:
+            unread, read = peer.opens(b"Watch"), reader.opens(b"Watch")
+            peer.hears_until(lambda: reader.hears(0.1) or unread in peer.ended, "it is ended", 60)
+            self.assertNotIn(unread, peer.data)
+            self.assertRegex(worker.log.read_text(), r"a Watch stream of 127\.0\.0\.1 is ended: \d+ bytes wait, and nothing was taken for 30 s")
+            reader.hears(1)
+            self.assertGreater(reader.data[read], 1000)
+            self.assertNotIn(read, reader.ended, "who reads keeps his")
+            router.wait_until(lambda: router.metric("baton_worker_refused_total") > 0, "it is counted")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
