@@ -51,13 +51,13 @@ AUTH = b"Authorization: Bearer sk-guessed\r\n"
 SETTINGS = PREFACE + h2(4, 0, 0)
 
 
-def resets(headers):
-    return SETTINGS + b"".join(h2(1, 5, n, headers) + h2(3, 0, n, b"\0\0\0\x08") for n in range(1, 201, 2))
+def resets(headers, before=SETTINGS):
+    return before + b"".join(h2(1, 5, n, headers) + h2(3, 0, n, b"\0\0\0\x08") for n in range(1, 201, 2))
 
 
 # POST, http, :path /a, :authority a, te, content-type
 CALL = b"\x83\x86\x04\x02/a\x01\x01a\0\x02te\x08trailers\x0f\x10\x10application/grpc"
-# name -> (port, bytes, whether the connection is held open)
+# name -> (port, bytes, whether the connection is held open, bytes that follow once something has come)
 ATTACKS = {
     "connects and says nothing": ("http", b"", True),
     "half a request line": ("http", b"GET /v1/mod", True),
@@ -72,6 +72,7 @@ ATTACKS = {
     "a gRPC connection that is held": ("grpc", SETTINGS, True),
     "rapid resets": ("grpc", resets(CALL), False),
     "rapid resets of what is no call": ("grpc", resets(b"\x82\x86\x84\x41\x01a"), False),
+    "rapid resets after our SETTINGS": ("grpc", SETTINGS, False, h2(4, 1, 0) + resets(CALL, b"")),
     "SETTINGS without end": ("grpc", SETTINGS + h2(4, 0, 0) * 500, False),
     "PINGs without end": ("grpc", SETTINGS + h2(6, 0, 0, b"12345678") * 500, False),
     "noise to gRPC": ("grpc", bytes(random.Random(2).randbytes(4096)), False),
@@ -88,7 +89,7 @@ ATTACKS = {
 
 def attack(name, address, number, ports, rate, running, made):
     """One stranger: connections at a pace, the last 200 of those that he holds."""
-    port, data, holds = ATTACKS[name]
+    port, data, holds, *then = ATTACKS[name]
     held, at = [], time.monotonic()
     while True:
         running.wait()
@@ -101,6 +102,9 @@ def attack(name, address, number, ports, rate, running, made):
             s.connect(("127.0.0.1", random.choice(ports[port])))
             if data:
                 s.sendall(data)
+            for more in then:
+                s.recv(4096)
+                s.sendall(more)
             if not holds:
                 s.recv(4096)
         except OSError:
@@ -187,12 +191,12 @@ def main():
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rate", type=float, default=20)
     parser.add_argument("--one-address", action="store_true", help="strangers come from the clients' address")
-    parser.add_argument("--only", choices=sorted({port for port, _, _ in ATTACKS.values()}), help="attacks at this port alone")
+    parser.add_argument("--only", choices=sorted({port for port, *_ in ATTACKS.values()}), help="attacks at this port alone")
     parser.add_argument("--attack", choices=sorted(ATTACKS), help="this attack alone")
     parser.add_argument("--costs", action="store_true", help="of each attack by itself")
     parser.add_argument("--json")
     args = parser.parse_args()
-    for name in [name for name, (port, _, _) in ATTACKS.items() if (args.only and port != args.only) or args.attack not in (None, name)]:
+    for name in [name for name, (port, *_) in ATTACKS.items() if (args.only and port != args.only) or args.attack not in (None, name)]:
         del ATTACKS[name]
     with tempfile.TemporaryDirectory(prefix="baton-attacks-") as folder:
         keys = pathlib.Path(folder, "keys")

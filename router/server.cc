@@ -347,6 +347,7 @@ void RouterServer::Parts::WatchHealth() {
 void RouterServer::Parts::Drain() {
   admission.Drain();
   if (grpc) grpc->SetServing(false);
+  if (grpc) grpc->Drain();
   if (http) http->Drain();
 }
 
@@ -433,7 +434,11 @@ bool RouterServer::WaitReady(Duration timeout) const {
 }
 
 void RouterServer::Drain() { parts_->Drain(); }
-bool RouterServer::WaitDrained(Duration timeout) const { return parts_->admission.WaitEmpty(timeout); }
+bool RouterServer::WaitDrained(Duration timeout) const {
+  const TimePoint until = parts_->clock.Now() + timeout;
+  if (parts_->grpc && !parts_->grpc->WaitGone(timeout)) return false;
+  return parts_->admission.WaitEmpty(until - parts_->clock.Now());
+}
 void RouterServer::Stop() { parts_->Stop(); }
 
 void RouterServer::Wait() {

@@ -208,6 +208,7 @@ const char* GrpcAcceptor::Enter(const std::shared_ptr<Taken>& one) {
     if (!vain_.May(from)) return kVainTries;
     if (!strangers_.May(from)) return "new-connections-per-address";
   }
+  if (!Limited(from) && !own_given_up_.May(from) && !own_strangers_.May(from)) return kVainTries;
   if (Taken* const ended = Find(one->end)) Forget(*ended);  // a port is used again
   if (places_.Full(from) != nullptr) Sweep();
   const ConnectionPlaces::Entered entered = places_.Enter(*one);
@@ -254,6 +255,20 @@ bool GrpcAcceptor::End(const Taken& one) {
   shutdown(held.fd(), SHUT_RDWR);
   while (recv(held.fd(), nullptr, kMostThrownAway, MSG_DONTWAIT | MSG_TRUNC) > 0) continue;
   return true;
+}
+
+bool GrpcAcceptor::WasThere(std::string_view peer, TimePoint when) const {
+  const Endpoint end = PeerOf(peer);
+  std::lock_guard lock(mutex_);
+  const Taken* const one = Find(end);
+  return one != nullptr && one->since <= when;
+}
+
+bool GrpcAcceptor::AnyLeft(TimePoint when) const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(taken_, [when](const auto& one) {
+    return one.second->since <= when && SocketInode(one.second->fd) == one.second->inode;
+  });
 }
 
 void GrpcAcceptor::Forget(Taken& one) {
@@ -344,7 +359,10 @@ void GrpcAcceptor::OnCallEnd(std::string_view peer, CallWatcher::End call) {
     std::lock_guard lock(mutex_);
     Taken* const one = Find(end);
     if (one != nullptr) OneLess(*one);
-    if (!Limited(from)) return;
+    if (!Limited(from)) {
+      if (call.given_up && (one == nullptr || !one->useful)) own_given_up_.Count(from);
+      return;
+    }
     if (one == nullptr) return vain_.Count(from, kTryOfACall);
     if (one->useful && (call.asked || !call.given_up)) return;
     one->useful ? vain_.Count(from, kTryOfACall) : Count(*one, kTryOfACall);

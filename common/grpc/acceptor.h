@@ -43,7 +43,8 @@ class GrpcAcceptor {
     /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
     /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
     /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more
-    /// each second (own_bytes, and a sixteenth of it).
+    /// each second (own_bytes, and a sixteenth of it). Where they give up more calls on such than kOwnGivenUp,
+    /// forgotten in 25 s, they have kNewWhileGivenUp new connections a second.
     int32_t vain_tries = 0;
     uint64_t own_bytes = 1 << 20;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
@@ -86,6 +87,7 @@ class GrpcAcceptor {
   };
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
   /// PermissionDenied: with address and flags.
+  static constexpr int32_t kOwnGivenUp = 1024, kNewWhileGivenUp = 10;
   static absl::StatusOr<std::unique_ptr<GrpcAcceptor>> Listen(
       Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
   ~GrpcAcceptor();
@@ -105,6 +107,10 @@ class GrpcAcceptor {
   void SetMayAsk(std::string_view peer);
   /// A call of `peer` is over. Where it may ask and its message had come it is his right to give it up.
   void OnCallEnd(std::string_view peer, CallWatcher::End end);
+  /// The connection of `peer` was taken by then.
+  bool WasThere(std::string_view peer, TimePoint when) const;
+  /// Of those that were taken by then, one has not ended.
+  bool AnyLeft(TimePoint when) const;
   /// Ends the connection of `peer`.
   void EndOf(std::string_view peer, const char* why);
 
@@ -205,7 +211,7 @@ class GrpcAcceptor {
   std::unique_ptr<CallWatcher> watcher_;  ///< null: it is told of calls
   std::thread thread_;
   // The thread's:
-  Strangers strangers_{options_.new_per_second, clock_};
+  Strangers strangers_{options_.new_per_second, clock_}, own_strangers_{kNewWhileGivenUp, clock_};
   TimePoint swept_{}, looked_{}, looked_at_all_{}, named_{};
   GrpcSockets sockets_;
   uint64_t number_ = 0;
@@ -213,6 +219,7 @@ class GrpcAcceptor {
   const SpareDescriptor spare_;
   LimitedLines lines_{clock_};
   VainTries vain_{options_.vain_tries, clock_};
+  VainTries own_given_up_{options_.vain_tries > 0 ? kOwnGivenUp : 0, clock_};  ///< calls of this machine's addresses
   ConnectionPlaces places_;
   std::map<Endpoint, std::shared_ptr<Taken>> taken_;    ///< by the peer's end
   std::map<uint64_t, std::shared_ptr<Taken>> waiting_;  ///< of `taken_`, by number: gRPC has not heard of them

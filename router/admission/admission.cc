@@ -10,9 +10,9 @@ AdmissionHold::~AdmissionHold() {
   if (admission_) admission_->Leave(tokens_);
 }
 
-std::variant<AdmissionHold, ApiError> Admission::Enter() {
+std::variant<AdmissionHold, ApiError> Admission::Enter(bool on_its_way) {
   std::lock_guard lock(mutex_);
-  if (draining_) return Draining();
+  if (draining_ && !on_its_way) return Draining();
   if (requests_ >= max_requests_) {
     return Overloaded(StrCat(requests_, " requests are running or waiting, the limit is ", max_requests_),
                       Overload{requests_, PredictedWaitMsLocked(), "--max-running-requests"});

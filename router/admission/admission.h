@@ -39,8 +39,8 @@ class Admission {
  public:
   Admission(int64_t max_requests, int64_t max_tokens) : max_requests_(max_requests), max_tokens_(max_tokens) {}
 
-  /// A place for a request, before its prompt is read.
-  std::variant<AdmissionHold, ApiError> Enter();
+  /// A place for a request, before its prompt is read. `on_its_way`: its client could not know that this router drains.
+  std::variant<AdmissionHold, ApiError> Enter(bool on_its_way = false);
   /// A place for its tokens, once they are counted.
   std::variant<AdmissionHold, ApiError> EnterTokens(int64_t tokens);
   /// Teaches the predicted wait.

@@ -8,10 +8,15 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "common/grpc/acceptor.h"
+#include "common/grpc/goaway.h"
 #include "common/grpc/watched_calls.h"
 #include "common/net/given_up_calls.h"
 #include "common/net/socket_address.h"
@@ -55,6 +60,59 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   return std::max<Duration>(Duration(1), std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec));
 }
 
+/// When a server began to send its clients elsewhere, and whether they have gone. Thread-safe.
+class Departure {
+ public:
+  /// Between two looks at who has gone, and between two times that who is there is told.
+  static constexpr Duration kLook = std::chrono::milliseconds(10), kTell = std::chrono::seconds(1);
+
+  /// False: it has begun before.
+  bool Begin() {
+    std::lock_guard lock(mutex_);
+    if (since_) return false;
+    since_ = clock_.Now();
+    return true;
+  }
+  /// The time at which it began, as long as what was on its way then may come.
+  std::optional<TimePoint> Now() const {
+    std::lock_guard lock(mutex_);
+    if (!since_ || clock_.Now() - *since_ > GrpcServer::kOnItsWay) return std::nullopt;
+    return since_;
+  }
+  bool WaitGone(Duration timeout) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [this] { return !since_ || gone_; });
+  }
+  /// `tell`s everybody, until End; `left`: whether one who was there at the begin is yet.
+  void Run(const std::function<void()>& tell, const std::function<bool(TimePoint)>& left) {
+    std::unique_lock lock(mutex_);
+    for (TimePoint told{}; !ends_;) {
+      const TimePoint now = clock_.Now();
+      const bool again = now - told >= kTell;
+      lock.unlock();
+      if (again) tell();
+      const bool gone = now - *since_ > GrpcServer::kOnItsWay || !left(*since_);
+      lock.lock();
+      if (again) told = now;
+      gone_ |= gone;
+      if (gone) changed_.notify_all();
+      changed_.wait_for(lock, gone_ ? kTell : kLook, [this] { return ends_; });
+    }
+  }
+  void End() {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const SteadyClock clock_;
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable changed_;
+  std::optional<TimePoint> since_;
+  bool gone_ = false, ends_ = false;
+};
+
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
   GenerationApi(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids,
@@ -68,6 +126,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
             [told = options.slow_reader](const std::string& peer) { told(net::PeerOf(peer).address().to_string()); }) {}
   /// Before the server starts.
   void Listen(net::GrpcAcceptor& acceptor) { acceptor_ = &acceptor; }
+  Departure& departure() { return departure_; }
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
@@ -99,6 +158,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     input.session = Metadata(*context, "x-session-id");
     if (service_.services().traces != nullptr) input.traceparent = Metadata(*context, "traceparent");
     input.timeout = Remaining(*context);
+    if (const auto left = departure_.Now()) input.on_its_way = acceptor_->WasThere(context->peer(), *left);
 
     EventLoop& loop = pool_.Next();
     auto answer = std::make_shared<GenerateStream>(service_, loop, context, stream, std::move(options));
@@ -142,6 +202,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
   const std::string version_;
   const std::function<void(const std::string& peer)> slow_reader_;
   net::GrpcAcceptor* acceptor_ = nullptr;
+  Departure departure_;
 };
 
 using Watchers = std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>;
@@ -205,6 +266,7 @@ struct GrpcServer::Inner {
   grpc::CallbackGenericService others;          ///< knows no method; with it WatchedCalls sees calls of any
   std::unique_ptr<net::GrpcAcceptor> acceptor;  ///< outlives the server
   std::unique_ptr<grpc::Server> server;
+  std::thread tells;  ///< once it drains
   bool stopped = false;
 };
 
@@ -269,8 +331,20 @@ void GrpcServer::SetServing(bool serving) {
   health->SetServingStatus(v1::Generation::service_full_name(), serving);
 }
 
+void GrpcServer::Drain() {
+  if (!inner_->api.departure().Begin()) return;
+  inner_->tells = std::thread([inner = inner_.get()] {
+    inner->api.departure().Run([inner] { net::SendGoaways(*inner->server); },
+                               [inner](TimePoint when) { return inner->acceptor->AnyLeft(when); });
+  });
+}
+
+bool GrpcServer::WaitGone(Duration timeout) const { return inner_->api.departure().WaitGone(timeout); }
+
 void GrpcServer::Stop(Duration grace) {
   if (std::exchange(inner_->stopped, true)) return;
+  inner_->api.departure().End();
+  if (inner_->tells.joinable()) inner_->tells.join();
   inner_->acceptor->Stop();
   inner_->server->Shutdown(std::chrono::system_clock::now() +
                            std::chrono::duration_cast<std::chrono::milliseconds>(grace));

@@ -152,6 +152,21 @@ class TwoRouters(Routers):
                 self.assertNotRegex(b.log.read_text(), r"\[warning\].*: lost")
                 self.assertEqual(answer(b, BODY), answer(a, BODY))
 
+    def test_a_flip_that_both_routers_order_at_once_is_one_change_and_both_wait_for_it(self):
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
+            a, b = self.both([p, d])
+            with a, b:
+                want = answers(a)
+                with Load(a, want, threads=1) as of_a, Load(b, want, threads=1) as of_b:
+                    for to in ("decode", "prefill") * 4:
+                        both = in_parallel([lambda r=r: run(["flip", p.address, to, "--url", r.admin]) for r in (a, b)])
+                        for done in both:
+                            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                            self.assertIn(f"serves as {to}", done.stdout)
+                self.assertEqual(of_a.wrong + of_b.wrong, [])
+                self.assertEqual(p.log.read_text().count("changes its role from"), 8, "each change is made once")
+                self.assertEqual(answers(b), want)
+
     def test_a_killed_router_frees_what_it_held_and_the_other_goes_on(self):
         slow = {**BODY, "stream": True, "ignore_eos": True, "max_tokens": 1400, "logprobs": 20}
         with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
@@ -205,6 +220,43 @@ class OneAddress(Routers):
                 self.dies(again, b, open_to, front, want)
             b.wait_until(lambda: all(b.metric(name) == 0 for name in HELD), "nothing is held of who died", 10)
             self.assertEqual(answers(front), want)
+
+    def test_one_that_drains_sends_its_grpc_clients_to_the_other_and_refuses_none_of_their_calls(self):
+        with contextlib.ExitStack() as stack:
+            there = [stack.enter_context(Worker(role, self.folder, self.key_file)) for role in ("prefill", "decode")]
+            a, b = self.both(there)
+            stack.enter_context(b)
+            with a:
+                open_to = [a, b]
+                port = lambda router: router.grpc.rsplit(":", 1)[1]
+                balancer = stack.enter_context(Balancer(lambda number: [port(r) for r in open_to[number % 2:] + open_to[:number % 2]]))
+                clients = [self.asks_over_grpc(balancer, i) for i in range(4)]
+                for router in (a, b):
+                    router.wait_until(lambda r=router: self.asked(r) > 20, "clients ask it", 60)
+                open_to.remove(a)
+                a.process.send_signal(signal.SIGTERM)
+                self.assertEqual(a.process.wait(60), 0)
+                self.assertEqual([c.poll() for c in clients], [None] * len(clients), "they still ask")
+                seen = self.asked(b)
+                b.wait_until(lambda: self.asked(b) > seen + 100, "all ask the other one now", 60)
+                self.assertEqual(len(balancer.pairs), len(clients))
+                self.assertNotIn("ran out of time", a.log.read_text())
+            for client in clients:
+                said = client.communicate(timeout=300)[0]
+                self.assertRegex(said, r"Failed requests: +0 *\n")
+                self.assertEqual(client.returncode, 0, said)
+
+    def asks_over_grpc(self, balancer, i):
+        """A client of gRPC's own, with one connection at a time and four calls on it."""
+        client = subprocess.Popen([BATON, "bench", "--backend", "baton-grpc", "--base-url", f"grpc://{balancer.host}:{balancer.port}", "--model",
+                                   "tiny-llama", "--random-input-len", "16", "--random-output-len", "4", "--ignore-eos", "--disable-tqdm",
+                                   "--num-prompts", "1500", "--max-concurrency", "4", "--seed", str(i)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(lambda: client.poll() is None and (client.kill(), client.wait()))
+        return client
+
+    @staticmethod
+    def asked(router):
+        return router.metric("vllm:e2e_request_latency_seconds_count")
 
     @contextlib.contextmanager
     def stream_of(self, router, open_to, front):

@@ -57,6 +57,26 @@ TEST_F(Port, ResetsOfManyConnectionsCountTogether) {
   EXPECT_TRUE(Dial("127.0.0.3").second);
 }
 
+TEST_F(Port, AProcessOfThisMachineThatGivesUpCallsWithoutEndHasFewNewConnections) {
+  Start({.limits = {.most = 1000}, .vain_tries = 5});
+  const auto [useful, served] = Dial();
+  ASSERT_TRUE(served);
+  acceptor_->Useful(useful->peer());
+  useful->Send(ManyCalls(/*given_up=*/false));
+  std::vector<std::unique_ptr<Socket>> open;
+  EXPECT_TRUE(WaitFor([&] {  // resets begin once our SETTINGS are here: no look at what comes first sees them
+    auto [socket, begun] = Dial();
+    socket->Send(ManyCalls(/*given_up=*/true));
+    open.push_back(std::move(socket));
+    return Refused("vain-tries-per-address") > 0;
+  }));
+  int taken = 0;
+  for (int i = 0; i < 100; ++i) taken += Dial().second ? 1 : 0;
+  EXPECT_LT(taken, 50) << "ten a second";
+  EXPECT_TRUE(useful->Served());
+  EXPECT_TRUE(Dial("127.0.0.3").second) << "who is elsewhere notices nothing";
+}
+
 TEST_F(Port, TheConnectionOnWhichCallsAreGivenUpWithoutEndIsEnded) {
   Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
   const Socket socket(acceptor_->port(), "127.0.0.2");
