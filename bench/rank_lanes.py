@@ -1,29 +1,32 @@
 #!/usr/bin/env python3
 """Who carries KV when both sides have several rank processes, and what a gigabyte costs: 1, 2 and 4 ranks hand over to as many.
 
-  bench/rank_lanes.py [--prompts 24] [--tokens 1500] [--transport tcp] [--json FILE]
+  bench/rank_lanes.py [--prompts 24] [--tokens 1500] [--transport tcp] [--rounds 1] [--beside BATON] [--json FILE]
 
-A model of random weights with much KV and little to compute. Of each rank: bytes as its worker reports them, and
-the CPU time of its transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0. One rank needs
-no orders for each slot, so it is shown and not compared. Fails when rank 0 carries another share than its own, or when a gigabyte
-of four ranks costs half as much again as one of two."""
+A model of random weights with much KV and little to compute. Of each rank: bytes as its worker reports them, and the CPU time of its
+transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0, for a gigabyte of its own. All are medians
+over the rounds, each a fresh cluster; `--beside` takes turns with another build of the program. One rank needs no orders for each slot.
+Fails when rank 0 carries another share than its own, or when a gigabyte of four ranks costs half as much again as one of two."""
 import argparse
 import json
 import pathlib
 import random
 import re
 import shutil
+import statistics
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+import harness  # noqa: E402
 from harness import TINY, Cluster, in_parallel  # noqa: E402
 from test_node_lanes import rank_bytes  # noqa: E402
 from test_parallel import children_of  # noqa: E402
 
 MODEL = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 32,
          "head_dim": 128}
+RANKS, ROLES = (1, 2, 4), ("prefill", "decode")
 MOST = 1.5
 
 
@@ -73,10 +76,23 @@ def measure(model, ranks, args):
         out = {"ranks": ranks}
         for role in pids:
             carried = rank_bytes(c)[role]
+            slots = sum(float(n) for n in re.findall(rf'^baton_kv_transfer_slots_total{{[^}}]*role="{role}"[^}}]*}} (\S+)$', c.get("/metrics").body, re.M))
             cpu = [transfer_seconds(pid) - b for pid, b in zip(pids[role], before[role])]
-            out[role] = {"bytes": carried, "cpu_seconds": cpu, "share_of_rank_0": carried[0] / sum(carried),
-                         "cpu_seconds_per_gb": sum(cpu) / (sum(carried) / 1e9)}
+            out[role] = {"bytes": carried, "slots": slots, "cpu_seconds": cpu, "share_of_rank_0": carried[0] / sum(carried),
+                         "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)]}
         return out
+
+
+def medians(rows):
+    """{(ranks, role): {rank 0, the others, all: CPU seconds for a GB of their own; slot: bytes in one}}"""
+    out = {}
+    for ranks in RANKS:
+        for role in ROLES:
+            of_these = [row[role] for row in rows if row["ranks"] == ranks]
+            per_gb = [statistics.median(of_rank) for of_rank in zip(*(f["cpu_seconds_per_gb"] for f in of_these))]
+            out[ranks, role] = {"rank 0": per_gb[0], "others": statistics.mean(per_gb[1:] or per_gb), "all": statistics.mean(per_gb),
+                                "slot": statistics.median(sum(f["bytes"]) / max(1, f["slots"]) for f in of_these)}
+    return out
 
 
 def main():
@@ -84,27 +100,35 @@ def main():
     parser.add_argument("--prompts", type=int, default=24)
     parser.add_argument("--tokens", type=int, default=1500)
     parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--beside", type=pathlib.Path)
     parser.add_argument("--json")
     args = parser.parse_args()
+    builds = {"this": harness.BATON, **({"beside": args.beside} if args.beside else {})}
     model = model_dir()
+    rows = {name: [] for name in builds}
     try:
-        rows = [measure(model, ranks, args) for ranks in (1, 2, 4)]
+        for turn in range(args.rounds):
+            for ranks in RANKS:
+                for name in list(builds)[::-1 if turn % 2 else 1]:
+                    harness.BATON = builds[name]
+                    rows[name].append(measure(model, ranks, args))
     finally:
         shutil.rmtree(model.parent)
-    print(f"{args.prompts} prompts of {args.tokens} tokens, by {args.transport}")
-    print(f"{'ranks':>5} {'role':>8} {'GB':>6} {'rank 0 carries':>15} {'CPU s/GB':>9}   CPU s of each rank's transfer thread")
-    wrong = []
-    for row in rows:
-        for role in ("prefill", "decode"):
-            r = row[role]
-            print(f"{row['ranks']:>5} {role:>8} {sum(r['bytes']) / 1e9:>6.2f} {r['share_of_rank_0']:>15.1%} {r['cpu_seconds_per_gb']:>9.3f}   "
-                  + " ".join(f"{s:.3f}" for s in r["cpu_seconds"]))
-            if abs(r["share_of_rank_0"] * row["ranks"] - 1) > 0.001:
-                wrong.append(f"{role} of {row['ranks']} ranks: rank 0 carries {r['share_of_rank_0']:.1%}")
-            if row["ranks"] > 2 and r["cpu_seconds_per_gb"] > MOST * rows[1][role]["cpu_seconds_per_gb"]:
-                wrong.append(f"{role}: {row['ranks']} ranks take more than {MOST} times the CPU of two per GB")
+    print(f"{args.prompts} prompts of {args.tokens} tokens, by {args.transport}; transfer threads' CPU seconds for a GB, medians of {args.rounds} rounds")
+    print(f"{'build':>6} {'ranks':>5} {'role':>8} {'rank 0':>7} {'others':>7} {'of each other':>13} {'of one rank':>12} {'KiB a slot':>11}")
+    for name in builds:
+        figures = medians(rows[name])
+        for (ranks, role), f in figures.items():
+            print(f"{name:>6} {ranks:>5} {role:>8} {f['rank 0']:>7.3f} {f['others']:>7.3f} {f['rank 0'] / f['others']:>13.2f} "
+                  f"{f['all'] / figures[1, role]['all']:>12.2f} {f['slot'] / 1024:>11.0f}")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
+    wrong = [f"{role} of {row['ranks']} ranks: rank 0 carries {row[role]['share_of_rank_0']:.1%}" for row in sum(rows.values(), [])
+             for role in ROLES if abs(row[role]["share_of_rank_0"] * row["ranks"] - 1) > 0.001]
+    figures = medians(rows["this"])
+    wrong += [f"{role}: 4 ranks take more than {MOST} times the CPU of two per GB" for role in ROLES
+              if figures[4, role]["all"] > MOST * figures[2, role]["all"]]
     return "; ".join(wrong)
 
 

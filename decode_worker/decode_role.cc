@@ -13,6 +13,7 @@
 #include "decode_worker/ticket_desk.h"
 #include "worker/process/rank_load.h"
 #include "worker/transfer/transfer_thread.h"
+#include "worker/transfer/turn_news.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -85,6 +86,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     post_ = std::move(post);
     desk_->SetRelay(relay);
     post_([this](engine::Scheduler& scheduler, TimePoint) { desk_->Use(scheduler); });
+    thread_.AtTurnEnd([this] { news_.Tell(post_); });
     thread_.Start();
   }
   void Drain() override { desk_->Drain(); }
@@ -151,29 +153,27 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
   // Transfer thread.
-  void Tell(std::function<void()> work) {
-    post_([work = std::move(work)](engine::Scheduler&, TimePoint) { work(); });
-  }
   void OnHello(WriterId writer, LaneHello hello) override {
-    Tell([this, writer, hello = std::move(hello)]() mutable { desk_->OnHello(writer, std::move(hello)); });
+    news_.Add([this, writer, hello = std::move(hello)]() mutable { desk_->OnHello(writer, std::move(hello)); });
   }
   void OnLane(WriterId writer, ToDecode message) override {
-    Tell([this, writer, message = std::move(message)]() mutable { desk_->OnLane(writer, std::move(message)); });
+    news_.Add([this, writer, message = std::move(message)]() mutable { desk_->OnLane(writer, std::move(message)); });
   }
   void OnScattered(const decode::Scattered& placed) override {
-    Tell([this, placed] { desk_->Handle(placed); });
+    news_.Add([this, placed] { desk_->Handle(placed); });
   }
   void OnWriterLost(WriterId writer) override {
-    Tell([this, writer] { desk_->OnWriterGone(writer, false); });
+    news_.Add([this, writer] { desk_->OnWriterGone(writer, false); });
   }
   void OnWriterFenced(WriterId writer) override {
-    Tell([this, writer] { desk_->OnWriterGone(writer, true); });
+    news_.Add([this, writer] { desk_->OnWriterGone(writer, true); });
   }
 
   DeskFacts facts_;
   worker::PostTask post_;
   DecodePolicy policy_;
   worker::TransferThread thread_;
+  worker::TurnNews news_;
   std::unique_ptr<Landing> landing_;        ///< of the KV that is kept here
   std::unique_ptr<RankLandings> landings_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<TicketDesk> desk_;

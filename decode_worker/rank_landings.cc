@@ -15,7 +15,12 @@ constexpr Duration kTickEvery = std::chrono::milliseconds(100);
 
 RankLandings::RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, const Clock& clock,
                            LandingEvents& events)
-    : own_(own), lines_(lines), clock_(clock), events_(events), figures_(static_cast<size_t>(lines.ranks() - 1)) {
+    : own_(own),
+      lines_(lines),
+      clock_(clock),
+      events_(events),
+      told_(static_cast<size_t>(lines.ranks())),
+      figures_(static_cast<size_t>(lines.ranks() - 1)) {
   addresses_ = {side.tensor_parallel_size, side.stage_layers, {}};
   addresses_.ranks.resize(static_cast<size_t>(lines.ranks()));
   lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
@@ -35,7 +40,7 @@ void RankLandings::Place(const ScatterOrder& order) {
   v1::RankOrder out;
   *out.mutable_work() = EncodeSlotWork(
       {.lane = order.lane, .slot = order.slot, .segments = order.wanted, .plan = order.plan, .tables = *order.tables},
-      TransferEnd::kTarget);
+      TransferEnd::kTarget, told_.at(static_cast<size_t>(rank)));
   lines_.Send(rank, out);
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "decode_worker/landing.h"
+#include "kvtransfer/rank_codec.h"
 #include "kvtransfer/transports/rank_addresses.h"
 #include "worker/ranks/kv_carrier.h"
 #include "worker/ranks/rank_lines.h"
@@ -52,8 +53,9 @@ class RankLandings final : public LandingControl {
   const Clock& clock_;
   LandingEvents& events_;
   TimePoint ticked_{};
-  mutable std::mutex mutex_;  ///< guards what follows
-  RankAddresses addresses_;   ///< of the ranks from 1 on; rank 0's is empty
+  std::vector<ToldPlans> told_;  ///< [rank]
+  mutable std::mutex mutex_;     ///< guards what follows
+  RankAddresses addresses_;      ///< of the ranks from 1 on; rank 0's is empty
   std::vector<RankFigures> figures_;
   std::map<WriterId, FenceKind> fences_;  ///< of writers that have said hello
 };

@@ -27,14 +27,16 @@ absl::StatusOr<KvSide> DecodeSide(const v1::KvSide& in) {
   return side;
 }
 
-v1::TransferTerms EncodeTerms(const TransferPlan& plan) {
+/// `known`: the digest says it all.
+v1::TransferTerms EncodeTerms(const TransferPlan& plan, bool known) {
   v1::TransferTerms out;
+  out.set_digest(plan.digest());
+  if (known) return out;
   EncodeSide(plan.source(), *out.mutable_source());
   EncodeSide(plan.target(), *out.mutable_target());
   out.set_first_token(static_cast<uint32_t>(plan.tokens().begin));
   out.set_end_token(static_cast<uint32_t>(plan.tokens().end));
   out.set_piece_tokens(static_cast<uint32_t>(plan.piece_tokens()));
-  out.set_digest(plan.digest());
   return out;
 }
 
@@ -62,13 +64,24 @@ std::map<int, IntRange> BlocksOf(const SlotWork& work, TransferEnd end) {
 
 }  // namespace
 
-v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end) {
+bool ToldPlans::Knows(uint64_t digest) {
+  const auto known = std::ranges::find(digests_, digest);
+  if (known != digests_.end()) {
+    std::rotate(digests_.begin(), known, known + 1);
+    return true;
+  }
+  if (digests_.size() == kShelf) digests_.pop_back();
+  digests_.push_front(digest);
+  return false;
+}
+
+v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end, ToldPlans& told) {
   v1::SlotWork out;
   out.set_peer(work.peer);
   *out.mutable_lane() = EncodeLaneKey(work.lane);
   *out.mutable_slot() = EncodeSlotTurn(work.slot);
   out.mutable_segments()->Add(work.segments.begin(), work.segments.end());
-  *out.mutable_terms() = EncodeTerms(*work.plan);
+  *out.mutable_terms() = EncodeTerms(*work.plan, told.Knows(work.plan->digest()));
   for (const auto& [group, wanted] : BlocksOf(work, end)) {
     const std::vector<int32_t>& table = work.tables[static_cast<size_t>(group)];
     const IntRange have = Intersect(wanted, {0, static_cast<int>(table.size())});
@@ -87,6 +100,7 @@ absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanShelf::Of(const v1::Tran
     std::rotate(plans_.begin(), known, known + 1);
     return plans_.front();
   }
+  if (!terms.has_source()) return absl::InvalidArgumentError("a transfer plan that rank 0 has not told");
   if (terms.end_token() > kMostTokens || terms.piece_tokens() > kMostTokens)
     return absl::InvalidArgumentError(
         StrCat("a transfer of ", terms.end_token(), " tokens, a piece of ", terms.piece_tokens()));

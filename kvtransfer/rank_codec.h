@@ -24,12 +24,23 @@ struct SlotWork {
   KvBlockTables tables;  ///< of `end`'s side; decoded: entries that the segments do not need are -1, or missing
 };
 
-v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end);
+/// The plans that another rank has, by what it was told: its PlanShelf keeps the same ones. One thread.
+class ToldPlans {
+ public:
+  /// Whether the rank has the plan of this digest; from now on it does.
+  bool Knows(uint64_t digest);
+
+ private:
+  std::deque<uint64_t> digests_;  ///< used last first
+};
+
+/// Of a plan that the rank has, its digest alone. `told`: of the rank, for all that it is ever sent, in order.
+v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end, ToldPlans& told);
 
 /// The plans that a rank has made last: each slot names its own, and many slots the same. One thread.
 class PlanShelf {
  public:
-  /// InvalidArgument: no plan comes of it, or another one than rank 0's.
+  /// InvalidArgument: no plan comes of it, or another one than rank 0's; or it is a digest alone, and unknown.
   absl::StatusOr<std::shared_ptr<const TransferPlan>> Of(const v1::TransferTerms& terms);
 
  private:

@@ -100,9 +100,11 @@ class Transport {
 
   /// Moves things; false when there was nothing to do.
   virtual bool Progress() = 0;
-  /// Readable when Progress may have something to do, once it has answered false; for poll(). -1: none, call Progress
-  /// periodically.
+  /// Readable when Progress may have something to do, once it has answered false and nothing was asked since; for
+  /// poll(). -1: none, call Progress periodically.
   virtual int wait_fd() const = 0;
+  /// Progress has nothing to do until wait_fd() is readable, whatever it answered. False: it has, or that is not known.
+  virtual bool waits_for_descriptor() const { return false; }
 };
 
 }  // namespace baton

@@ -12,6 +12,7 @@
 #include "prefill_worker/sender.h"
 #include "worker/process/rank_load.h"
 #include "worker/transfer/transfer_thread.h"
+#include "worker/transfer/turn_news.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -60,6 +61,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   void Start(worker::PostTask post, worker::RelayBook*) override {
     post_ = std::move(post);
     post_([this](engine::Scheduler& scheduler, TimePoint) { desk_->Use(scheduler); });
+    thread_.AtTurnEnd([this] { news_.Tell(post_); });
     thread_.Start();
   }
   void Drain() override { desk_->Drain(); }
@@ -116,7 +118,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 
   // Transfer thread.
   void OnPush(const prefill::Event& event) override {
-    post_([this, event](engine::Scheduler&, TimePoint) { desk_->Handle(event); });
+    news_.Add([this, event] { desk_->Handle(event); });
   }
 
   // Executor thread.
@@ -146,6 +148,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   worker::PostTask post_;
   PrefillPolicy policy_;
   worker::TransferThread thread_;
+  worker::TurnNews news_;
   std::unique_ptr<Sender> sender_;        ///< of the KV that is here
   std::unique_ptr<RankSenders> senders_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<PrefillDesk> desk_;

@@ -15,7 +15,12 @@ constexpr Duration kTickEvery = std::chrono::milliseconds(100);
 }  // namespace
 
 RankSenders::RankSenders(Sender& own, worker::RankLines& lines, const Clock& clock, SenderEvents& events)
-    : own_(own), lines_(lines), clock_(clock), events_(events), figures_(static_cast<size_t>(lines.ranks() - 1)) {
+    : own_(own),
+      lines_(lines),
+      clock_(clock),
+      events_(events),
+      told_(static_cast<size_t>(lines.ranks())),
+      figures_(static_cast<size_t>(lines.ranks() - 1)) {
   lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
 }
 
@@ -45,7 +50,7 @@ void RankSenders::Write(WriteOrder order) {
                                         .segments = std::move(order.segments),
                                         .plan = std::move(order.plan),
                                         .tables = std::move(order.tables)},
-                                       TransferEnd::kSource);
+                                       TransferEnd::kSource, told_.at(static_cast<size_t>(rank)));
   lines_.Send(rank, out);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "kvtransfer/rank_codec.h"
 #include "prefill_worker/sender.h"
 #include "worker/ranks/kv_carrier.h"
 #include "worker/ranks/rank_lines.h"
@@ -43,7 +44,8 @@ class RankSenders final : public SenderControl {
   const Clock& clock_;
   SenderEvents& events_;
   TimePoint ticked_{};
-  mutable std::mutex mutex_;  ///< guards figures_
+  std::vector<ToldPlans> told_;  ///< [rank]
+  mutable std::mutex mutex_;     ///< guards figures_
   std::vector<RankFigures> figures_;
 };
 

@@ -77,6 +77,7 @@ absl::StatusOr<size_t> Stream::Write(std::span<const iovec> pieces) {
   size_t taken = 0;
   for (const iovec& piece : pieces) {
     const size_t part = std::min(piece.iov_len, kMostAtOnce - taken);
+    if (part == 0) break;
     BATON_RETURN_IF_ERROR(session_->Write({static_cast<const char*>(piece.iov_base), part}));
     taken += part;
     if (part < piece.iov_len) break;

@@ -23,6 +23,8 @@ namespace {
 
 constexpr size_t kPiece = 256 << 10;  ///< stored between two questions whether it still may be
 constexpr uint64_t kMaxUnsentBytes = 64 << 20;
+constexpr size_t kFramesAtOnce = 16;  ///< in one write
+constexpr size_t kAhead = 4 << 10;    ///< read with a header: messages are small, and come several at once
 
 absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
 
@@ -86,16 +88,7 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     if (exchanges_) stream_->KeepAttached();
     stream_->Attach(given_);
   }
-  BATON_RETURN_IF_ERROR(stream_->Flush());
-  if (words_.empty()) {
-    const absl::Status sent = PumpOut(moved);
-    if (!sent.ok() && !heard_) BATON_RETURN_IF_ERROR(PumpIn(sink, moved));  // a peer that refuses us says why
-    BATON_RETURN_IF_ERROR(sent);
-  }
-  if (unsent_bytes_ > kMaxUnsentBytes) {
-    return absl::ResourceExhaustedError(
-        StrCat("the peer does not read: ", unsent_bytes_, " bytes wait for it, at most ", kMaxUnsentBytes));
-  }
+  BATON_RETURN_IF_ERROR(PumpOut(sink, moved));
   return PumpIn(sink, moved);
 }
 
@@ -129,50 +122,107 @@ absl::Status Connection::PumpGreeting(bool& moved) {
   return absl::OkStatus();
 }
 
-absl::Status Connection::PumpOut(bool& moved) {
+absl::Status Connection::PumpOut(Sink& sink, bool& moved) {
+  if (!stream_) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(stream_->Flush());
+  if (words_.empty()) {
+    const absl::Status sent = WriteQueued(moved);
+    if (!sent.ok() && !heard_) BATON_RETURN_IF_ERROR(PumpIn(sink, moved));  // a peer that refuses us says why
+    BATON_RETURN_IF_ERROR(sent);
+  }
+  if (unsent_bytes_ <= kMaxUnsentBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("the peer does not read: ", unsent_bytes_, " bytes wait for it, at most ", kMaxUnsentBytes));
+}
+
+absl::Status Connection::WriteQueued(bool& moved) {
   while (!out_.empty()) {
-    Out& out = out_.front();
-    const uint64_t total = sizeof(FrameHeader) + out.payload.size();
-    const uint64_t head = std::min<uint64_t>(out.sent, sizeof(FrameHeader)), body = out.sent - head;
-    const iovec pieces[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
-                             {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body}};
-    BATON_ASSIGN_OR_RETURN(const size_t sent, stream_->Write(pieces));
+    iovec pieces[2 * kFramesAtOnce];
+    size_t count = 0;
+    for (size_t i = 0; i < std::min(out_.size(), kFramesAtOnce); ++i) {
+      Out& out = out_[i];
+      const uint64_t head = std::min<uint64_t>(out.sent, sizeof(FrameHeader)), body = out.sent - head;
+      if (head < sizeof(FrameHeader))
+        pieces[count++] = {reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head};
+      if (body < out.payload.size())
+        pieces[count++] = {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body};
+    }
+    BATON_ASSIGN_OR_RETURN(const size_t sent, stream_->Write({pieces, count}));
     if (sent == 0) return absl::OkStatus();
     moved = true;
-    out.sent += sent;
-    if (out.sent < total) continue;
+    Written(sent);
+  }
+  return absl::OkStatus();
+}
+
+/// So many bytes of what is queued have gone; a Done may queue more.
+void Connection::Written(size_t bytes) {
+  while (bytes > 0) {
+    Out& out = out_.front();
+    const uint64_t total = sizeof(FrameHeader) + out.payload.size(), part = std::min(bytes, total - out.sent);
+    out.sent += part;
+    bytes -= part;
+    if (out.sent < total) return;
     Done done = std::move(out.done);
     if (out.owns) unsent_bytes_ -= total;
     out_.pop_front();
     if (done) done(absl::OkStatus());
   }
-  return absl::OkStatus();
 }
 
 absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
   for (int frames = 0; frames < 64;) {  // others want their turn
-    if (header_bytes_ < sizeof(FrameHeader)) {
-      char* const to = reinterpret_cast<char*>(&in_) + header_bytes_;
-      BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(to, sizeof(FrameHeader) - header_bytes_));
-      if (got == 0) return absl::OkStatus();
-      if (header_bytes_ == 0 && !stream_->is_tls()) BATON_RETURN_IF_ERROR(tls::CheckPlain(*to));
-      moved = true;
-      header_bytes_ += got;
-      if (header_bytes_ < sizeof(FrameHeader)) continue;
-      BATON_RETURN_IF_ERROR(EndHeader(sink));
+    if (payload_left() > 0) {
+      bool again = true;
+      BATON_RETURN_IF_ERROR(ReadPayload(sink, moved, again));
+      if (payload_left() == 0) {
+        BATON_RETURN_IF_ERROR(EndFrame(sink));
+        ++frames;
+      }
+      if (!again) return absl::OkStatus();
+      continue;
     }
-    bool again = true;
-    BATON_RETURN_IF_ERROR(ReadPayload(sink, moved, again));
-    if (!again) return absl::OkStatus();
-    if (payload_bytes_ < in_.payload_bytes) continue;
-    ++frames;
-    const FrameHeader header = in_;
-    const std::string payload = std::exchange(in_payload_, {});
-    header_bytes_ = 0;
-    payload_bytes_ = 0;
-    if (header.kind != FrameKind::kWrite) BATON_RETURN_IF_ERROR(sink.OnFrame(*this, header, payload));
+    char ahead[kAhead];  // of a stranger no byte is taken behind his first header
+    const size_t most = heard_ ? sizeof(ahead) : sizeof(FrameHeader) - header_bytes_;
+    BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(ahead, most));
+    if (got == 0) return absl::OkStatus();
+    if (header_bytes_ == 0 && !stream_->is_tls()) BATON_RETURN_IF_ERROR(tls::CheckPlain(ahead[0]));
+    moved = true;
+    BATON_RETURN_IF_ERROR(Take(sink, {ahead, got}, frames));
+    if (got < most && !stream_->holds()) return absl::OkStatus();  // there was no more
   }
   return absl::OkStatus();
+}
+
+/// The next bytes of the stream, at most kAhead.
+absl::Status Connection::Take(Sink& sink, std::string_view bytes, int& frames) {
+  while (!bytes.empty()) {
+    if (header_bytes_ < sizeof(FrameHeader)) {
+      const size_t part = std::min(bytes.size(), sizeof(FrameHeader) - header_bytes_);
+      std::memcpy(reinterpret_cast<char*>(&in_) + header_bytes_, bytes.data(), part);
+      header_bytes_ += part;
+      bytes.remove_prefix(part);
+      if (header_bytes_ < sizeof(FrameHeader)) return absl::OkStatus();
+      BATON_RETURN_IF_ERROR(EndHeader(sink));
+    }
+    if (const size_t part = std::min<uint64_t>(bytes.size(), payload_left()); part > 0) {
+      if (std::byte* to = PayloadPlace(sink, part); to != nullptr) std::memcpy(to, bytes.data(), part);
+      payload_bytes_ += part;
+      bytes.remove_prefix(part);
+    }
+    if (payload_left() > 0) return absl::OkStatus();
+    BATON_RETURN_IF_ERROR(EndFrame(sink));
+    ++frames;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Connection::EndFrame(Sink& sink) {
+  const FrameHeader header = in_;
+  const std::string payload = std::exchange(in_payload_, {});
+  header_bytes_ = 0;
+  payload_bytes_ = 0;
+  return header.kind == FrameKind::kWrite ? absl::OkStatus() : sink.OnFrame(*this, header, payload);
 }
 
 absl::Status Connection::EndHeader(Sink& sink) {
@@ -182,18 +232,19 @@ absl::Status Connection::EndHeader(Sink& sink) {
   return sink.Admit(*this, in_);
 }
 
-absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
-  const uint64_t left = in_.payload_bytes - payload_bytes_;
-  if (left == 0) return absl::OkStatus();
-  const size_t piece = std::min<uint64_t>(left, kPiece);
-  void* to = nullptr;
+/// Where the next `piece` bytes of the payload go; null: nowhere.
+std::byte* Connection::PayloadPlace(Sink& sink, size_t piece) {
   if (in_.kind != FrameKind::kWrite) {
     in_payload_.resize(payload_bytes_ + piece);  // as it arrives: a header alone takes no memory
-    to = in_payload_.data() + payload_bytes_;
-  } else if (std::byte* slot = sink.PlaceFor(*this, in_); slot != nullptr) {
-    to = slot + payload_bytes_;
+    return reinterpret_cast<std::byte*>(in_payload_.data()) + payload_bytes_;
   }
-  BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(to, piece));
+  std::byte* const slot = sink.PlaceFor(*this, in_);
+  return slot == nullptr ? nullptr : slot + payload_bytes_;
+}
+
+absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
+  const size_t piece = std::min<uint64_t>(payload_left(), kPiece);
+  BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(PayloadPlace(sink, piece), piece));
   payload_bytes_ += got;
   moved |= got > 0;
   again = got > 0;

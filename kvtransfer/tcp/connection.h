@@ -53,7 +53,8 @@ class Connection {
 
   /// `payload` must stay until `done`, which is called when the kernel has it all.
   void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
-  /// As Queue, with a payload of its own. A peer that reads none of them is given up by Pump, at kMaxUnsentBytes.
+  /// As Queue, with a payload of its own. A peer that reads none of them is given up by Pump and PumpOut, at
+  /// kMaxUnsentBytes.
   void QueueOwned(FrameHeader header, std::string payload, Done done);
   /// Calls every queued Done with `why`.
   void FailAll(const absl::Status& why);
@@ -66,6 +67,8 @@ class Connection {
 
   /// Reads and writes what is possible now. `moved` is set when something was. Error: the connection is broken.
   absl::Status Pump(Sink& sink, bool& moved);
+  /// Pump's half that writes; nothing before the first Pump that found a stream.
+  absl::Status PumpOut(Sink& sink, bool& moved);
 
  private:
   struct Out {
@@ -80,10 +83,18 @@ class Connection {
   bool proven() const { return greeting_ == nullptr || greeting_->done(); }
   absl::Status PumpGreeting(bool& moved);
   absl::Status SendWords(bool& moved);
-  absl::Status PumpOut(bool& moved);
+  absl::Status WriteQueued(bool& moved);
+  void Written(size_t bytes);
   absl::Status PumpIn(Sink& sink, bool& moved);
+  absl::Status Take(Sink& sink, std::string_view bytes, int& frames);
   absl::Status EndHeader(Sink& sink);
+  absl::Status EndFrame(Sink& sink);
+  std::byte* PayloadPlace(Sink& sink, size_t piece);
   absl::Status ReadPayload(Sink& sink, bool& moved, bool& again);
+  /// Of a header that has come.
+  uint64_t payload_left() const {
+    return header_bytes_ == sizeof(FrameHeader) ? in_.payload_bytes - payload_bytes_ : 0;
+  }
   const PeerNumber peer_;
   const int socket_;
   bool connecting_;

@@ -150,7 +150,8 @@ void TcpTransport::PutChecked(PeerNumber number, Peer& peer, const LandingPlace&
   Put(number, peer, place, bytes, std::move(done));
 }
 
-void TcpTransport::Put(PeerNumber, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+void TcpTransport::Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
+                       Done done) {
   peer.connection->Queue({.kind = FrameKind::kWrite,
                           .ticket = place.lane.ticket,
                           .epoch = place.lane.epoch,
@@ -158,7 +159,7 @@ void TcpTransport::Put(PeerNumber, Peer& peer, const LandingPlace& place, std::s
                           .slot = place.slot.slot,
                           .turn = place.slot.turn},
                          bytes, std::move(done));
-  Watch(peer);
+  WriteSoon(number, peer);
 }
 
 void TcpTransport::Send(PeerNumber number, std::string message, Done done) {
@@ -172,7 +173,7 @@ void TcpTransport::Send(PeerNumber number, std::string message, Done done) {
     });
   }
   peer->connection->QueueOwned({.kind = FrameKind::kMessage}, std::move(message), std::move(done));
-  Watch(*peer);
+  WriteSoon(number, *peer);
 }
 
 void TcpTransport::Flush(PeerNumber number, Done done) {
@@ -184,7 +185,7 @@ void TcpTransport::Flush(PeerNumber number, Done done) {
   const uint64_t flush = next_flush_++;
   peer->flushes[flush] = std::move(done);
   peer->connection->Queue({.kind = FrameKind::kFlush, .ticket = flush}, {}, nullptr);
-  Watch(*peer);
+  WriteSoon(number, *peer);
 }
 
 void TcpTransport::Close(PeerNumber number, std::function<void()> fenced) {
@@ -299,6 +300,7 @@ bool TcpTransport::Progress() {
   for (auto& work : std::exchange(later_, {})) work();
   DropSilent();
   if (rests_until_ && std::chrono::steady_clock::now() >= *rests_until_) ListenAgain();
+  for (const PeerNumber number : std::exchange(due_, {})) moved |= PumpOut(number);
   for (const PeerNumber number : std::exchange(held_, {})) moved |= Pump(number);
   epoll_event ready[64];
   const int count = epoll_wait(epoll_, ready, 64, 0);
@@ -310,7 +312,25 @@ bool TcpTransport::Progress() {
     }
     moved |= Pump(number);
   }
-  return moved;
+  return moved || !due_.empty();
+}
+
+/// The next Progress writes what is queued until then with one call of the system. A socket that took not all of it
+/// before says when it takes more.
+void TcpTransport::WriteSoon(PeerNumber number, Peer& peer) {
+  if (peer.due || peer.watches_write) return;
+  peer.due = true;
+  due_.push_back(number);
+}
+
+/// True: something moved.
+bool TcpTransport::PumpOut(PeerNumber number) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return false;  // lost meanwhile
+  peer->due = false;
+  bool moved = false;
+  const absl::Status status = peer->connection->PumpOut(*this, moved);
+  return StaysAfter(number, status) == nullptr || moved;
 }
 
 /// True: something moved, or waits for the next turn.
@@ -319,15 +339,22 @@ bool TcpTransport::Pump(PeerNumber number) {
   if (peer == nullptr) return false;  // lost meanwhile
   bool moved = false;
   const absl::Status status = peer->connection->Pump(*this, moved);
-  peer = Find(number);
-  if (peer == nullptr) return moved;
-  if (!status.ok()) {
-    Lose(number, status);
-    return true;
-  }
-  Watch(*peer);
+  peer = StaysAfter(number, status);
+  if (peer == nullptr) return true;
   if (peer->connection->holds()) held_.push_back(number);
   return moved || peer->connection->holds();
+}
+
+/// Who is watched on after a turn that ended with `status`; null: it is lost, by that or meanwhile.
+TcpTransport::Peer* TcpTransport::StaysAfter(PeerNumber number, const absl::Status& status) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return nullptr;
+  if (!status.ok()) {
+    Lose(number, status);
+    return nullptr;
+  }
+  if (!peer->due) Watch(*peer);
+  return peer;
 }
 
 /// Whether one more may stay.
@@ -380,6 +407,7 @@ absl::Status TcpTransport::OnFrame(tcp::Connection& from, const FrameHeader& hea
     case FrameKind::kMessage: events_.OnMessage(from.peer(), payload); return absl::OkStatus();
     case FrameKind::kFlush:
       peer.connection->QueueOwned({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr);
+      WriteSoon(from.peer(), peer);
       return absl::OkStatus();
     case FrameKind::kFlushed: {
       auto flush = peer.flushes.extract(header.ticket);

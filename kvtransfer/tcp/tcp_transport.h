@@ -47,6 +47,9 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   void Close(PeerNumber peer, std::function<void()> fenced) override;
   bool Progress() override;
   int wait_fd() const override { return epoll_; }
+  bool waits_for_descriptor() const override {
+    return later_.empty() && due_.empty() && held_.empty() && ungreeted_.empty() && !rests_until_;
+  }
 
  protected:
   struct Peer {
@@ -59,6 +62,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
     std::string host;                                 ///< where an accepted one is
     std::optional<boost::asio::ip::address> in_vain;  ///< the same, where tries in vain are counted, until it greets
     bool watches_write = false;
+    bool due = false;  ///< in due_
   };
   TcpTransport(TcpOptions options, TransportEvents& events, int listener);
   // ---- the sockets, where they are other ones than TCP's
@@ -85,6 +89,9 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
  private:
   PeerNumber Add(int socket, bool accepted, std::shared_ptr<const tls::Context> tls);
   bool Pump(PeerNumber number);
+  bool PumpOut(PeerNumber number);
+  Peer* StaysAfter(PeerNumber number, const absl::Status& status);
+  void WriteSoon(PeerNumber number, Peer& peer);
   bool Accept();
   absl::Status MayCome(const std::optional<boost::asio::ip::address>& from) const;
   void ListenAgain();
@@ -104,6 +111,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   int epoll_ = -1;
   std::map<PeerNumber, Peer> peers_;
   std::vector<PeerNumber> held_;  ///< whose bytes have come and wait for the next turn
+  std::vector<PeerNumber> due_;   ///< to whom something was queued since the last turn
   std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first
   const SteadyClock clock_;
   net::VainTries vain_;                                 ///< connections that did not greet

@@ -156,16 +156,23 @@ void WorkOfRank(uint8_t left_out, std::string_view bytes) {
     SlotWork work{.peer = 7, .lane = {9, 1, 0}, .slot = {1, 2}, .segments = {0, 1}};
     work.plan = std::make_shared<const TransferPlan>(TransferPlan::Make(Side(2), Side(1), {0, 200}, 32).value());
     work.tables = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {1, 2, 3, 4}};
-    return EncodeSlotWork(work, TransferEnd::kSource);
+    ToldPlans told;
+    return EncodeSlotWork(work, TransferEnd::kSource, told);
   }();
   v1::SlotWork wire = good;
   if ((left_out & 1) != 0) wire.clear_tables();
   if ((left_out & 2) != 0) wire.clear_segments();
-  if (!wire.MergeFromString({bytes.data(), bytes.size()})) return;
   PlanShelf shelf;
+  if ((left_out & 4) != 0) {  // a plan that it was told before
+    Must(DecodeSlotWork(good, shelf).ok());
+    wire.mutable_terms()->Clear();
+    wire.mutable_terms()->set_digest(good.terms().digest());
+  }
+  if (!wire.MergeFromString({bytes.data(), bytes.size()})) return;
   const auto work = DecodeSlotWork(wire, shelf);
   if (!work.ok()) return Must(!Message(work.status()).empty());
-  const auto again = DecodeSlotWork(EncodeSlotWork(*work, TransferEnd::kSource), shelf);
+  ToldPlans told;
+  const auto again = DecodeSlotWork(EncodeSlotWork(*work, TransferEnd::kSource, told), shelf);
   Must(again.ok() && again->plan == work->plan && again->segments == work->segments);
 }
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "kvtransfer/rank_numbers.h"
 #include "kvtransfer/transports/landing_addresses.h"
 #include "kvtransfer/transports/rank_addresses.h"
@@ -28,10 +30,51 @@ SlotWork Work() {
   return work;
 }
 
+/// As the first that a rank is told of.
+v1::SlotWork Encoded(const SlotWork& work, TransferEnd end) {
+  ToldPlans told;
+  return EncodeSlotWork(work, end, told);
+}
+
+TEST(RankCodec, APlanIsToldOnceAndThenKnownByItsDigest) {
+  ToldPlans told;
+  PlanShelf shelf;
+  const v1::SlotWork first = EncodeSlotWork(Work(), TransferEnd::kSource, told);
+  const v1::SlotWork next = EncodeSlotWork(Work(), TransferEnd::kSource, told);
+  EXPECT_LT(next.ByteSizeLong(), first.ByteSizeLong() / 2);
+  EXPECT_FALSE(DecodeSlotWork(next, shelf).ok()) << "of a plan that was never told";
+  const auto one = DecodeSlotWork(first, shelf), other = DecodeSlotWork(next, shelf);
+  ASSERT_TRUE(one.ok() && other.ok()) << other.status();
+  EXPECT_EQ(one->plan, other->plan);
+  EXPECT_EQ(one->tables, other->tables);
+}
+
+TEST(RankCodec, RankZeroKnowsWhichPlansARankHasForgotten) {
+  ToldPlans told;
+  PlanShelf shelf;
+  std::vector<std::shared_ptr<const TransferPlan>> plans;  // more than a shelf holds
+  SlotWork work = Work();
+  for (int i = 0; i < 80; ++i) {
+    plans.push_back(std::make_shared<const TransferPlan>(
+        TransferPlan::Make(work.plan->source(), work.plan->target(), {0, 200 + 16 * i}, 64).value()));
+  }
+  std::mt19937 random(1);
+  int known = 0;
+  for (int i = 0; i < 1500; ++i) {
+    work.plan = plans[random() % plans.size()];
+    const v1::SlotWork wire = EncodeSlotWork(work, TransferEnd::kSource, told);
+    known += !wire.terms().has_source();
+    const auto got = DecodeSlotWork(wire, shelf);
+    ASSERT_TRUE(got.ok()) << "work " << i << ": " << got.status();
+    ASSERT_EQ(got->plan->digest(), work.plan->digest());
+  }
+  EXPECT_GT(known, 1000);
+}
+
 TEST(RankCodec, ASlotsWorkArrivesWithItsPlanAndTheBlocksThatItNeeds) {
   const SlotWork work = Work();
   PlanShelf shelf;
-  const auto got = DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf);
+  const auto got = DecodeSlotWork(Encoded(work, TransferEnd::kSource), shelf);
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->peer, work.peer);
   EXPECT_EQ(got->lane, work.lane);
@@ -45,7 +88,7 @@ TEST(RankCodec, BlocksAreThoseOfTheEndThatMovesThem) {
   SlotWork work = Work();
   work.tables = {{30, 31, 32, 33, 34, 35, 36}};
   PlanShelf shelf;
-  const auto got = DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kTarget), shelf);
+  const auto got = DecodeSlotWork(Encoded(work, TransferEnd::kTarget), shelf);
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT(got->tables[0], ElementsAre(-1, -1, 32, 33, 34, 35));
 }
@@ -54,17 +97,17 @@ TEST(RankCodec, BlocksThatAreNotThereAreMissingAtTheRankToo) {
   SlotWork work = Work();
   work.tables = {{}};
   PlanShelf shelf;
-  EXPECT_THAT(DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf)->tables[0], testing::IsEmpty());
+  EXPECT_THAT(DecodeSlotWork(Encoded(work, TransferEnd::kSource), shelf)->tables[0], testing::IsEmpty());
 }
 
 TEST(RankCodec, APlanIsMadeOnceForManySlots) {
   PlanShelf shelf;
-  const v1::SlotWork wire = EncodeSlotWork(Work(), TransferEnd::kSource);
+  const v1::SlotWork wire = Encoded(Work(), TransferEnd::kSource);
   EXPECT_EQ(DecodeSlotWork(wire, shelf)->plan, DecodeSlotWork(wire, shelf)->plan);
 }
 
 TEST(RankCodec, WhatDoesNotFitThePlanIsRefusedWithTheNumbers) {
-  const v1::SlotWork good = EncodeSlotWork(Work(), TransferEnd::kSource);
+  const v1::SlotWork good = Encoded(Work(), TransferEnd::kSource);
   const auto refused = [](const v1::SlotWork& wire) {
     PlanShelf shelf;
     return std::string(DecodeSlotWork(wire, shelf).status().message());

@@ -11,6 +11,7 @@
 
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
+#include "worker/transfer/turn_news.h"
 
 namespace baton::worker {
 namespace {
@@ -67,6 +68,26 @@ TEST(TransferThread, WorkMayPostWorkAndAfterStopNothingRuns) {
   EXPECT_TRUE(signal.WaitFor(3));
   thread.Stop();
   thread.Post([] { ADD_FAILURE() << "it was stopped"; });
+}
+
+TEST(TransferThread, WhatATurnTellsGoesInOnePostInItsOrder) {
+  TransferThread thread;
+  TurnNews news;
+  std::vector<int> heard;
+  int posts = 0;
+  thread.AtTurnEnd([&] {
+    news.Tell([&](const auto& task) {
+      ++posts;
+      task();
+    });
+  });
+  for (int i = 0; i < 3; ++i) {  // before Start: one turn's
+    thread.Post([&, i] { news.Add([&, i] { heard.push_back(i); }); });
+  }
+  thread.Start();
+  thread.Stop();
+  EXPECT_EQ(posts, 1);
+  EXPECT_EQ(heard, std::vector<int>({0, 1, 2}));
 }
 
 /// One worker: a thread, a transport on it, what it heard.

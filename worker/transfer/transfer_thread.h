@@ -3,6 +3,8 @@
 // Post.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -22,21 +24,32 @@ class TransferThread final : public TransferLoop {
   void Start();
   /// Dropped after Stop.
   void Post(std::function<void()> work) override;
-  void Watch(Transport* transport) override { transports_.push_back(transport); }
-  void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
+  void Watch(Transport* transport) override { watched_.push_back({transport}); }
+  void Unwatch(Transport* transport) override {
+    std::erase_if(watched_, [transport](const Watched& one) { return one.transport == transport; });
+  }
+  /// Before Start: runs on the thread at the end of each turn, behind its work and what the transports did.
+  void AtTurnEnd(std::function<void()> work) { at_turn_end_ = std::move(work); }
   /// Joins. All work that was posted before has run.
   void Stop();
 
  private:
+  struct Watched {
+    Transport* transport;
+    bool ready = true;  ///< by its descriptor, or nobody has looked
+  };
   void Run();
   bool RunPosted();
-  void Sleep();
+  void Look(bool sleeps);
 
   const int wake_;  ///< eventfd
-  std::vector<Transport*> transports_;
-  std::mutex mutex_;  ///< guards posted_ and stopping_
+  std::vector<Watched> watched_;
+  std::vector<pollfd> polled_;
+  std::function<void()> at_turn_end_;
+  std::mutex mutex_;  ///< guards posted_, stopping_ and sleeps_
   std::vector<std::function<void()>> posted_;
   bool stopping_ = false;
+  bool sleeps_ = false;  ///< and nobody has woken it
   std::thread thread_;
 };
 
