@@ -28,10 +28,24 @@ Registry& Device() {
   return *registry;
 }
 
-void Protect(const DevicePages& of, int protection) {
-  if (of.of_host || of.bytes == 0 || mprotect(of.pages, of.bytes, protection) == 0) return;
+/// The processor's protection key of device memory (pkeys(7)), by which a thread opens and closes all of it for itself
+/// with one instruction. -1: this machine has none, and its pages are opened and closed one mapping after another, for
+/// the whole process.
+int DeviceKey() {
+  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+
+void Protect(const DevicePages& of, int protection, int key) {
+  if (of.of_host || of.bytes == 0 || pkey_mprotect(of.pages, of.bytes, protection, key) == 0) return;
   std::perror("mprotect of emulated device memory");
   std::abort();
+}
+void OpenToProcess(const Registry& device) {
+  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_READ | PROT_WRITE, -1);
+}
+void CloseToProcess(const Registry& device) {
+  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_NONE, -1);
 }
 
 /// The ranges that this thread's kernels touched last: kernels touch the same few arrays again and again.
@@ -51,6 +65,7 @@ struct LastRanges {
 };
 constinit thread_local LastRanges last_ranges __attribute__((tls_model("initial-exec")));
 thread_local int kernels_of = 0;
+thread_local int opened = 0;  ///< DeviceMemoryOpened of this thread, where there is a key
 
 }  // namespace
 
@@ -60,7 +75,10 @@ void AddDevicePages(const DevicePages& added) {
   device.by_address.emplace(reinterpret_cast<uintptr_t>(added.pages), added);
   if (!added.of_host) device.bytes[added.device] += added.bytes;
   ++device.generation;
-  if (device.running == 0) Protect(added, PROT_NONE);
+  if (DeviceKey() >= 0)
+    Protect(added, PROT_READ | PROT_WRITE, DeviceKey());
+  else if (device.running == 0)
+    Protect(added, PROT_NONE, -1);
 }
 
 void RemoveDevicePages(const void* pages) {
@@ -84,16 +102,26 @@ void RunKernelsOf(int device) {
 }
 
 DeviceMemoryOpened::DeviceMemoryOpened() {
+  if (DeviceKey() >= 0) {
+    ++opened;
+    ReopenDeviceMemory();
+    return;
+  }
   Registry& device = Device();
   std::lock_guard lock(device.mutex);
-  if (device.running++ > 0) return;
-  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_READ | PROT_WRITE);
+  if (device.running++ == 0) OpenToProcess(device);
 }
 DeviceMemoryOpened::~DeviceMemoryOpened() {
+  if (DeviceKey() >= 0) {
+    if (--opened == 0) pkey_set(DeviceKey(), PKEY_DISABLE_ACCESS);
+    return;
+  }
   Registry& device = Device();
   std::lock_guard lock(device.mutex);
-  if (--device.running > 0) return;
-  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_NONE);
+  if (--device.running == 0) CloseToProcess(device);
+}
+void ReopenDeviceMemory() {
+  if (DeviceKey() >= 0 && opened > 0) pkey_set(DeviceKey(), 0);
 }
 
 std::atomic<bool> kernels_are_held = false;

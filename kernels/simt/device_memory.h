@@ -34,7 +34,8 @@ void OpenToPeer(int device, int peer);
 /// Whether [p, p + bytes) is of a device, and reached by the one that RunKernelsOf named: its own, opened to it.
 bool IsPeerMemory(const void* p, size_t bytes);
 
-/// While one lives, kernels and copies of some stream run: device memory is open to the process.
+/// While one lives, kernels and copies of some stream run: device memory is open to this thread, and where the processor
+/// has no protection keys to the whole process. Made and ended by one thread.
 class DeviceMemoryOpened {
  public:
   DeviceMemoryOpened();
@@ -42,6 +43,9 @@ class DeviceMemoryOpened {
   DeviceMemoryOpened(const DeviceMemoryOpened&) = delete;
   DeviceMemoryOpened& operator=(const DeviceMemoryOpened&) = delete;
 };
+
+/// Opens again what the kernel closed to a signal's handler that does not return.
+void ReopenDeviceMemory();
 
 /// From now on a kernel that loads or stores global memory that is not the device's fails. Off at first: the tests of
 /// kernels give them vectors.

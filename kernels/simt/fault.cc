@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "kernels/simt/block.h"
+#include "kernels/simt/device_memory.h"
 
 namespace baton::simt {
 #if defined(BATON_SIMT_ASAN) || defined(BATON_SIMT_TSAN)
@@ -31,6 +32,7 @@ void OnFault(int signal, siginfo_t* info, void*) {
       sigaction(signal, &fault.previous, nullptr);
       return;  // the instruction is repeated and meets the handler that was there before
     }
+    ReopenDeviceMemory();
     char message[80];
     std::snprintf(message, sizeof(message), fault.message, info->si_addr);
     CurrentBlock().Fail(message, CurrentThread().wait.where);

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "kernels/runtime/device_refusal.h"
 #include "kernels/runtime/emulated_device.h"
@@ -33,6 +36,37 @@ TEST(DeviceMemory, KernelsAndCopiesReachItAndTheHostDoesNot) {
   EXPECT_EQ(got, std::vector<float>(32, 6.0f));
   EXPECT_DEATH(got[0] = *static_cast<volatile float*>(out.data()), "");
   EXPECT_DEATH(*static_cast<volatile float*>(in.data()) = got[0], "");
+}
+
+PX_KERNEL void StoreAt(float* out) { px::Store(out, 1.0f); }
+
+TEST(DeviceMemory, AKernelThatFaultsLeavesItOpenToTheWorkAroundIt) {
+  gpu::Memory memory(kBytes);
+  const simt::DeviceMemoryOpened work;
+  EXPECT_THAT(RunKernel({}, kOneWarp, &StoreAt, reinterpret_cast<float*>(size_t{64})), HasSubstr("unmapped memory"));
+  auto* const first = static_cast<volatile unsigned char*>(memory.data());
+  *first = 7;
+  EXPECT_EQ(*first, 7);
+}
+
+TEST(DeviceMemory, WorkOpensItToNoOtherThread) {
+  const int key = pkey_alloc(0, 0);
+  if (key < 0) GTEST_SKIP() << "this machine has no protection keys: work opens device memory to the process";
+  pkey_free(key);
+  gpu::Memory memory(kBytes);
+  auto* const first = static_cast<volatile unsigned char*>(memory.data());
+  std::promise<void> open;
+  std::promise<void> over;
+  std::thread work([&] {
+    const simt::DeviceMemoryOpened opened;
+    *first = 7;
+    open.set_value();
+    over.get_future().wait();
+  });
+  open.get_future().wait();
+  EXPECT_DEATH(*first = 8, "");
+  over.set_value();
+  work.join();
 }
 
 TEST(DeviceMemory, PinnedMemoryIsOpenToBoth) {
