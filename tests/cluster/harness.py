@@ -120,7 +120,7 @@ class Cluster:
             raise AssertionError(f"did not stop in {timeout} s:\n{self.log.read_text()[-4000:]}") from None
         left = {pid: name for pid, name in children.items() if state(pid) not in ("Z", "gone")}
         self.kill(left)
-        assert not left, f"left running: {left}"
+        assert not left, f"left running after exit {code}: {left}\n{self.log.read_text()[-4000:]}"
         return code
 
     def wake(self):
