@@ -34,8 +34,8 @@ void OpenToPeer(int device, int peer);
 /// Whether [p, p + bytes) is of a device, and reached by the one that RunKernelsOf named: its own, opened to it.
 bool IsPeerMemory(const void* p, size_t bytes);
 
-/// While one lives, kernels and copies of some stream run: device memory is open to this thread, and where the processor
-/// has no protection keys to the whole process. Made and ended by one thread.
+/// While one lives, kernels and copies of some stream run: device memory is open to this thread, and where the
+/// processor has no protection keys to the whole process. Made and ended by one thread.
 class DeviceMemoryOpened {
  public:
   DeviceMemoryOpened();
