@@ -136,12 +136,13 @@ Memory::~Memory() {
   BATON_CHECK(captures == 0, "memory is freed while a stream of this thread captures");
   simt::RemoveDevicePages(mapping_);
   Unpoison(mapping_, mapped_);
-  if (descriptor_ >= 0 && mprotect(mapping_, mapped_ - page_, PROT_READ | PROT_WRITE) == 0) {
-    const simt::DeviceMemoryOpened opened;
-    std::memset(mapping_, 0xEE, mapped_ - page_);  // who has it open reads nothing of what was
+  if (descriptor_ >= 0) {
+    const simt::DeviceMemoryOpened work;
+    if (mprotect(mapping_, mapped_ - page_, PROT_READ | PROT_WRITE) == 0)
+      std::memset(mapping_, 0xEE, mapped_ - page_);  // who has it open reads nothing of what was
+    close(descriptor_);
   }
   munmap(mapping_, mapped_);
-  if (descriptor_ >= 0) close(descriptor_);
 }
 Memory::Memory(Memory&& other) noexcept
     : data_(other.data_),
