@@ -76,8 +76,7 @@ size_t TotalBytes() {
 }
 size_t FreeBytes() {
   const int device = ThreadDevice();
-  const size_t total = TotalBytes(),
-               taken = simt::DevicePageBytes(device) + taken_by_graphs[static_cast<size_t>(device)];
+  const size_t total = TotalBytes(), taken = simt::DevicePageBytes(device) + taken_by_graphs[size_t(device)];
   return taken < total ? total - taken : 0;
 }
 /// Counts the call. Pinned memory of the host can be refused too, but takes nothing of the device.
@@ -89,9 +88,8 @@ bool Refused(size_t bytes, MemoryKind kind) {
 void CallBody(void* body) { (*static_cast<std::function<void()>*>(body))(); }
 
 simt::GridShape Shape(Work& work) {
-  simt::GridShape s;
-  s.grid = {work.config.grid.x, work.config.grid.y, work.config.grid.z};
-  s.block = {work.config.block.x, work.config.block.y, work.config.block.z};
+  const LaunchConfig& c = work.config;
+  simt::GridShape s{.grid = {c.grid.x, c.grid.y, c.grid.z}, .block = {c.block.x, c.block.y, c.block.z}};
   s.shared_bytes = work.config.shared_bytes;
   s.kernel = &CallBody;
   s.arguments = &work.body;
