@@ -1,15 +1,18 @@
 // `baton`: each process of a cluster is one command of it, and so is each thing that users and operators ask of one.
 #include "cli/beside.h"
+#include "cli/completion_tables.h"
 #include "cli/program.h"
 
 int main(int argc, char** argv) {
   using namespace baton::cli;  // NOLINT: the commands, here only
   Program baton("baton",
-                "Baton serves large language models on a cluster whose prefill and decode run on different workers.");
+                "Baton serves large language models on a cluster whose prefill and decode run on different workers.",
+                kTools);
   baton.AddServer("serve", "router and workers on this machine", AddServe);
   baton.AddServer("router", "the OpenAI and gRPC front of workers that run elsewhere", AddRouter);
   baton.AddServer("worker", "one worker: loads the model, computes", AddWorker);
   baton.AddHidden("rank", "one rank of a worker; workers start it", AddRank);
+  baton.AddHidden(kCompletionTables, "the flags of these commands, for the tools", AddCompletionTables);
   baton.AddScreen("chat", "talk to a running cluster", AddChat);
   for (const auto& [name, what] : kToolCommands) baton.AddElsewhere(name, what, kTools);
   baton.AddTool("certs", "a private authority and certificates for a trial of TLS", AddCerts);

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "cli/beside.h"
+#include "cli/completion_tables.h"
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/signals.h"
@@ -67,13 +68,24 @@ std::vector<std::string> NamesOf(const CLI::App& command, bool variables) {
   return names;
 }
 
-/// " (a flag of baton serve and baton worker)"; empty: nobody has it.
-std::string WhoHas(const CLI::App& app, const std::string& name) {
+/// The commands of the program beside this one; none where it cannot be asked.
+std::vector<CompletedCommand> CommandsOf(const char* other) {
+  absl::StatusOr<std::string> text = OutputOf(other, kCompletionTables);
+  if (!text.ok()) return {};
+  return CompletionsOfText(*text).value_or(std::vector<CompletedCommand>{});
+}
+
+/// " (--port is a flag of baton serve and baton worker)"; empty: no command of this program or the other has it.
+std::string WhoHas(const CLI::App& app, const char* other, const std::string& name) {
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands({})) {
     const std::vector<std::string> names = NamesOf(*command, false);
     if (!command->get_group().empty() && std::ranges::count(names, name) > 0)
       commands.push_back("baton " + command->get_name());
+  }
+  for (const CompletedCommand& command : CommandsOf(other)) {
+    if (std::ranges::count(command.flags, "--" + name, &CompletedFlag::name) > 0)
+      commands.push_back("baton " + command.name);
   }
   if (commands.empty()) return "";
   const std::string last = commands.back();
@@ -83,7 +95,7 @@ std::string WhoHas(const CLI::App& app, const std::string& name) {
 }
 
 /// One line: what is wrong with the command line, and what was probably meant.
-int FailParse(const CLI::App& app, const CLI::ParseError& error) {
+int FailParse(const CLI::App& app, const char* other, const CLI::ParseError& error) {
   std::string message = error.what();
   const std::vector<CLI::App*> given = app.get_subcommands();
   const std::vector<std::string> left = app.remaining(/*recurse=*/true);
@@ -102,8 +114,8 @@ int FailParse(const CLI::App& app, const CLI::ParseError& error) {
       message += StrCat(" before its name: --", name, " stands behind it");
       continue;
     }
-    const std::string meant = DidYouMean(name, names, "--");
-    message += meant.empty() ? WhoHas(app, name) : meant;
+    const std::string whose = WhoHas(app, other, name);
+    message += whose.empty() ? DidYouMean(name, names, "--") : whose;
   }
   return FailUsage(absl::InvalidArgumentError(
       StrCat(message, ". `baton", given.empty() ? "" : " " + given[0]->get_name(), " --help` says what there is")));
@@ -220,9 +232,10 @@ int RunTool(const Runner& run) {
 }  // namespace
 
 struct Program::Parts {
-  Parts(const char* name, const char* what) : app(what, name) {}
+  Parts(const char* name, const char* what, const char* its_other) : app(what, name), other(its_other) {}
 
   CLI::App app;
+  const char* const other;                       // the program beside this one
   std::map<std::string, const char*> elsewhere;  // a command → the program that has it
   Runner runner;
   bool explains = false;
@@ -244,7 +257,7 @@ struct Program::Parts {
   }
 };
 
-Program::Program(const char* name, const char* what) {
+Program::Program(const char* name, const char* what, const char* other) {
   HoldStandardStreams();
   GiveThreadsStacks();
   BlockSignals();
@@ -252,7 +265,7 @@ Program::Program(const char* name, const char* what) {
   // Debian's abseil looks for cycles at every lock that is taken, gRPC's locks among them: 4 % of a small request's
   // time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  parts_ = std::make_unique<Parts>(name, what);
+  parts_ = std::make_unique<Parts>(name, what, other);
   parts_->app.require_subcommand(1);
   parts_->app.option_defaults()->always_capture_default(false);
   parts_->app.set_version_flag("--version", VersionText());
@@ -301,7 +314,7 @@ int Program::Run(int argc, char** argv) {
   try {
     app.parse(*std::move(arguments));
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() != 0) return FailParse(app, e);
+    if (e.get_exit_code() != 0) return FailParse(app, parts_->other, e);
     return RunTool([&] {
       app.exit(e);  // prints the help that was asked for
       return kExitOk;

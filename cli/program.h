@@ -11,8 +11,9 @@ namespace baton::cli {
 class Program {
  public:
   /// Takes the process over: its standard streams, signals and the stacks of threads to come. First of all in main.
-  /// `what` and `name` are for the help.
-  Program(const char* name, const char* what);
+  /// `what` and `name` are for the help. `other`: the program beside this one, whose commands are commands of `name`,
+  /// too.
+  Program(const char* name, const char* what, const char* other);
   ~Program();
 
   using Make = Runner(CLI::App& command);
