@@ -317,7 +317,10 @@ void VisitConnectionFields(RouterConfig& c, Visitor& field) {
         Range(1, kLongestWaitMs));
   field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause", Range(1, kLongestWaitMs));
   field("canaries", c.canaries, "", "a worker takes requests when a tiny one of the router's own went through it");
-  field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often", Range(10, 60000));
+  field("load-interval-ms", c.load_interval_ms, "ms",
+        "workers report load at least this often; while it says nothing new, each fifth of --heartbeat-timeout-ms, and "
+        "each second",
+        Range(10, 60000));
   field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms",
         "no report for this long: the worker is lost; ten times as long where what it says lies unread here",
         Range(20, kLongestWaitMs));

@@ -111,7 +111,7 @@ absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::strin
   options.tls_server_name = config.tls_server_name;
   options.secret = std::move(secret);
   options.backoff_max_ms = config.worker_backoff_max_ms;
-  options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
+  options.reports = ReportTermsOf(config);
   return [options, &loops](const std::string& address) {
     GrpcWire::Options one = options;
     one.address = address;

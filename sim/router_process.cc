@@ -105,7 +105,8 @@ router::CanarySender RouterProcess::Canaries(SimEventLoop& home, const std::uniq
 std::unique_ptr<router::WorkerWire> RouterProcess::MakeWire(Life& life, const std::string& address) {
   for (Cable& cable : cables_) {
     if (cable.worker.name() != address) continue;
-    auto wire = std::make_unique<SimWire>(cable, StrCat(name_, ".", this->life()), counters_);
+    auto wire =
+        std::make_unique<SimWire>(cable, StrCat(name_, ".", this->life()), router::ReportTermsOf(config_), counters_);
     life.wires.push_back(wire.get());
     return wire;
   }

@@ -167,7 +167,8 @@ void SimWire::OpenWatch(WatchHandlers handlers) {
     queue->closed = true;
     queue->handlers.on_closed(status);
   };
-  watch_->Open([](WorkerNode& worker, const std::shared_ptr<Call>& there) { service::Watch(worker, there); });
+  watch_->Open([request = router::EncodeWatch(router_id_, reports_).SerializeAsString()](
+                   WorkerNode& worker, const std::shared_ptr<Call>& there) { service::Watch(worker, there, request); });
 }
 
 void SimWire::CloseSession() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/worker.pb.h"
+#include "router/fleet/report_terms.h"
 #include "router/fleet/worker_wire.h"
 #include "sim/connection.h"
 
@@ -23,8 +24,8 @@ struct WireCounters {
 class SimWire final : public router::WorkerWire {
  public:
   /// `router_id` names the router's life. The references must outlive it.
-  SimWire(Cable& cable, std::string router_id, WireCounters& counters)
-      : cable_(cable), router_id_(std::move(router_id)), counters_(counters) {}
+  SimWire(Cable& cable, std::string router_id, const router::ReportTerms& reports, WireCounters& counters)
+      : cable_(cable), router_id_(std::move(router_id)), reports_(reports), counters_(counters) {}
   ~SimWire() override { Shutdown(); }
 
   void Handshake(const std::string& hash_key, Duration timeout,
@@ -64,6 +65,7 @@ class SimWire final : public router::WorkerWire {
 
   Cable& cable_;
   const std::string router_id_;
+  const router::ReportTerms reports_;
   WireCounters& counters_;
   bool down_ = false;
   uint64_t session_ = 0;

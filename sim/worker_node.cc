@@ -217,8 +217,8 @@ void WorkerNode::TellKvEvents() {
   if (news.gap || !news.events.empty()) hub_->OnKvEvents(news, engine_->scheduler());
 }
 
-void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink) {
-  hub_->Add(std::move(sink), Duration{}, engine_->scheduler());
+void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink, const worker::LoadTerms& terms) {
+  hub_->Add(std::move(sink), terms, engine_->scheduler());
   ReportLoad();
 }
 

@@ -79,7 +79,7 @@ class WorkerNode : public Process {
 
   // ---- what routers call (sim/worker_service.h)
   v1::HandshakeReply Describe() const;
-  void AddWatcher(std::shared_ptr<worker::WatchSink> sink);
+  void AddWatcher(std::shared_ptr<worker::WatchSink> sink, const worker::LoadTerms& terms);
   void RemoveWatcher(const worker::WatchSink* sink);
   virtual void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) = 0;
   virtual void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) = 0;

@@ -101,11 +101,11 @@ void Handshake(WorkerNode& worker, const std::shared_ptr<Call>& call, const std:
   Answer(call, worker.Describe());
 }
 
-void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call) {
+void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
   if (!Loaded(worker, call)) return;
   auto sink = std::make_shared<WatchWrites>(call);
   call->at_end = [&worker, sink] { worker.RemoveWatcher(sink.get()); };
-  worker.AddWatcher(sink);
+  worker.AddWatcher(sink, worker::LoadTermsOf(Parse<v1::WatchRequest>(request)));
 }
 
 void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& session) {

@@ -10,7 +10,7 @@
 namespace baton::sim::service {
 
 void Handshake(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
-void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call);
+void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);
 /// `session`: the metadata "baton-session".
 void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& session);
 void Reserve(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request);

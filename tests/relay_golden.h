@@ -52,6 +52,17 @@ inline constexpr const char* kAttachTail =
 /// An Attach of one migrated choice, after a handoff.
 inline std::string Attach() { return absl::StrCat(kAttachHead, kSampling, kAttachTail); }
 
+/// A WatchRequest, and one of a router that knows of no quiet interval.
+inline constexpr const char* kWatch =
+    "0a02"
+    "7231"     // router_id "r1"
+    "1064"     // load_interval_ms 100
+    "18d804";  // quiet_interval_ms 600
+inline constexpr const char* kWatchOfOldRouter =
+    "0a02"
+    "7231"     // router_id "r1"
+    "10fa01";  // load_interval_ms 250
+
 /// A ReserveRequest.
 inline constexpr const char* kReserve =
     "0a050a01721003"                // key

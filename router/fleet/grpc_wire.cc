@@ -351,7 +351,7 @@ void GrpcWire::OpenWatch(WatchHandlers handlers) {
     inner_->watch = context;
     inner_->calls->Add();
   }
-  OpenWatchCall(inner_->channel, std::move(context), inner_->options.router_id, inner_->options.load_interval_ms,
+  OpenWatchCall(inner_->channel, std::move(context), inner_->options.router_id, inner_->options.reports,
                 std::move(handlers), inner_->guard, inner_->calls);
 }
 

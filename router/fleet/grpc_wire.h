@@ -8,6 +8,7 @@
 
 #include "common/trust/cluster_secret.h"
 #include "router/event_loop.h"
+#include "router/fleet/report_terms.h"
 #include "router/fleet/worker_wire.h"
 
 namespace baton::tls {
@@ -22,7 +23,7 @@ class GrpcWire final : public WorkerWire {
   struct Options {
     std::string address, router_id, router_version;
     int32_t backoff_max_ms = 2000;
-    uint32_t load_interval_ms = 100;
+    ReportTerms reports;
     EventLoop* relay_loop = nullptr;                     ///< of an EventLoopPool; runs until Shutdown has returned
     tls::GrpcTls* grpc_tls = nullptr;                    ///< null: plain text. Outlives the wire.
     const tls::LiveIdentity* identity = nullptr;         ///< of grpc_tls

@@ -14,6 +14,7 @@
 // are judged by OwnTime: a router that stood still does not take its own sleep for the workers' silence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ struct LinkLimits {
   static constexpr int kUnreadHeartbeats = 10;
 
   Duration heartbeat{3000};  ///< without a report: the worker is lost
+  Duration report{};         ///< the longest time between two reports (report_terms.h)
   Duration step_stall{0};    ///< work, but no step for so long, and for so many predicted steps: it is lost
   double step_stall_factor = 20;
   Duration backoff_min{0}, backoff_max{0};  ///< pauses between two dials double from one to the other
@@ -107,7 +109,7 @@ class LinkFlow {
   /// the worker is silent then: this router does not listen. Nobody believes that for longer than kUnreadHeartbeats.
   void Timer(TimePoint now, bool has_unread = false);
   /// A report is late.
-  bool SeemsSilent() const { return state_ == State::kServing && own_.Now() - heard_ > 2 * OwnTime::kTick; }
+  bool SeemsSilent() const { return state_ == State::kServing && own_.Now() - heard_ > Lateness(); }
   /// Ends a pause between two dials.
   void DialNow();
   /// `why` is what who waits is told. CANCELLED: this router stops.
@@ -121,6 +123,7 @@ class LinkFlow {
   uint64_t snapshots_again() const { return snapshots_again_; }
 
  private:
+  Duration Lateness() const { return std::max(limits_.report, 2 * OwnTime::kTick); }
   void Dial();
   void PauseFor(Duration pause, TimePoint now);
   Duration NextBackoff();

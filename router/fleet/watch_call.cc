@@ -52,12 +52,9 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
 }  // namespace
 
 void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
-                   const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
+                   const std::string& router_id, const ReportTerms& terms, WorkerWire::WatchHandlers handlers,
                    std::shared_ptr<WireGuard> guard, std::shared_ptr<CallCount> calls) {
-  v1::WatchRequest request;
-  request.set_router_id(router_id);
-  request.set_load_interval_ms(load_interval_ms);
-  new WatchReactor(channel, request, std::move(handlers), std::move(context), std::move(guard),
+  new WatchReactor(channel, EncodeWatch(router_id, terms), std::move(handlers), std::move(context), std::move(guard),
                    std::move(calls));  // deletes itself in OnDone
 }
 

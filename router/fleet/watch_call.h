@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "router/fleet/grpc_calls.h"
+#include "router/fleet/report_terms.h"
 #include "router/fleet/wire_guard.h"
 #include "router/fleet/worker_wire.h"
 
@@ -17,7 +18,7 @@ namespace baton::router {
 /// Opens the stream on `context`, which ends it by TryCancel. `calls` counts it until handlers.on_closed has returned;
 /// the caller has added it there. `guard` hears of each event.
 void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
-                   const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
+                   const std::string& router_id, const ReportTerms& terms, WorkerWire::WatchHandlers handlers,
                    std::shared_ptr<WireGuard> guard, std::shared_ptr<CallCount> calls);
 
 }  // namespace baton::router

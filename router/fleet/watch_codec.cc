@@ -17,6 +17,14 @@ void TakeKeys(const std::string& hashes, WatchEvent& out) {
 
 }  // namespace
 
+v1::WatchRequest EncodeWatch(const std::string& router_id, const ReportTerms& terms) {
+  v1::WatchRequest out;
+  out.set_router_id(router_id);
+  out.set_load_interval_ms(static_cast<uint32_t>(Milliseconds(terms.every)));
+  out.set_quiet_interval_ms(static_cast<uint32_t>(Milliseconds(terms.quiet)));
+  return out;
+}
+
 WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
   WatchEvent out;
   out.incarnation = in.incarnation();

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/str_cat.h"
+#include "router/fleet/report_terms.h"
 
 namespace baton::router {
 namespace {
@@ -25,6 +26,7 @@ uint64_t NextSession() {
 LinkLimits LinkLimitsOf(const RouterConfig& config) {
   LinkLimits limits;
   limits.heartbeat = milliseconds(config.heartbeat_timeout_ms);
+  limits.report = ReportTermsOf(config).Longest();
   limits.step_stall = milliseconds(config.step_stall_ms);
   limits.step_stall_factor = config.step_stall_factor;
   limits.backoff_min = milliseconds(config.worker_backoff_min_ms);

@@ -262,6 +262,22 @@ TEST(LinkFlow, ARouterThatStoodStillDoesNotTakeItsOwnSleepForWordsThatLieUnread)
   }
 }
 
+TEST(LinkFlow, AQuietWorkerSeemsSilentOnceAReportIsLate) {
+  LinkLimits limits = LimitsOfLink();
+  limits.report = milliseconds(600);
+  LinkFlow flow(limits);
+  flow.Start(kLinkStart);
+  flow.Admitted(7, kWorker, kLinkStart);
+  flow.TakeActions();
+  TimePoint now = kLinkStart;
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + milliseconds(600)), "");
+  EXPECT_FALSE(flow.SeemsSilent());
+  RunTo(flow, now, kLinkStart + milliseconds(700));
+  EXPECT_TRUE(flow.SeemsSilent());
+  EXPECT_EQ(RunTo(flow, now, kLinkStart + milliseconds(3000)), "") << "and is lost no sooner";
+  EXPECT_NE(RunTo(flow, now, kLinkStart + milliseconds(3100)), "");
+}
+
 TEST(LinkFlow, AWorkerThatReportsNothingIsLostAfterTheHeartbeatTimeout) {
   LinkFlow flow = LinkIn(LinkFlow::State::kServing);
   TimePoint now = kLinkStart;

@@ -56,6 +56,12 @@ TEST(RelayGolden, AnAttach) {
   EXPECT_EQ(Hex(bytes.substr(0, 1)), "0a");
 }
 
+TEST(RelayGolden, AWatch) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(Bytes(EncodeWatch("r1", {milliseconds(100), milliseconds(600)})), golden::kWatch);
+  EXPECT_EQ(Bytes(EncodeWatch("r1", {milliseconds(250), {}})), golden::kWatchOfOldRouter);
+}
+
 TEST(RelayGolden, TheLegsOfAHandoff) {
   const TokenizedRequest g = GoldenRequest();
   EXPECT_EQ(Bytes(EncodeReserve(g, {{"r", 3, 0}, 2500})), golden::kReserve);

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "router/fleet/report_terms.h"
 #include "tests/config_edges.h"
 
 namespace baton::router {
@@ -147,6 +149,21 @@ TEST(RouterConfig, APauseOrASilenceFitsTheOneThatItIsMeasuredBy) {
   c = Good();
   c.load_interval_ms = 1501;
   EXPECT_FALSE(c.Validate().ok()) << "a worker that reports in time is not lost";
+}
+
+TEST(ReportTerms, AQuietWorkerIsHeardFiveTimesBeforeItIsLost) {
+  struct {
+    int32_t interval, heartbeat, step_stall, quiet;
+  } const cases[] = {{100, 3000, 30000, 600}, {100, 60000, 90000, 1000}, {100, 500, 30000, 0}, {100, 3000, 800, 160},
+                     {100, 60000, 500, 0},    {1000, 3000, 30000, 0},    {20, 200, 30000, 40}, {10, kDay, kDay, 1000}};
+  for (const auto& one : cases) {
+    RouterConfig c = Good();
+    c.load_interval_ms = one.interval, c.heartbeat_timeout_ms = one.heartbeat, c.step_stall_ms = one.step_stall;
+    const ReportTerms terms = ReportTermsOf(c);
+    EXPECT_EQ(terms.every, std::chrono::milliseconds(one.interval));
+    EXPECT_EQ(terms.quiet, std::chrono::milliseconds(one.quiet)) << one.heartbeat << " " << one.step_stall;
+    EXPECT_EQ(terms.Longest(), std::chrono::milliseconds(std::max(one.interval, one.quiet)));
+  }
 }
 
 TEST(RouterConfig, ANonLoopbackBindNeedsKeysAndTlsUnlessInsecure) {

@@ -266,6 +266,33 @@ TEST(PlannedCluster, PromptsThatBeginAlikeAreFoundInTheCache) {
   EXPECT_GT(use.roles.at(0).cached_tokens, use.roles[0].prompt_tokens / 3) << UseText(use);
 }
 
+// ---- load reports
+
+// Reports that say nothing new come six times as rarely as with a heartbeat that leaves no room for that.
+TEST(PlannedCluster, WorkersThatReportOnlyNewsAreChosenAsThoseThatReportAlways) {
+  load::BenchOptions options{.dataset_name = "prefix_repetition", .num_prompts = 300};
+  options.prefix_repetition_num_prefixes = 12;
+  options.prefix_repetition_output_len = 60;
+  const std::vector<load::Prompt> prompts = load::DrawPrompts(options).value();
+  for (const PlannedLayout& layout : {PlannedLayout{.both = 4}, PlannedLayout{2, 3, 0}}) {
+    ClusterUse use[2];
+    double ttft[2], tpot[2];
+    for (const int always : {0, 1}) {
+      PlannedTerms terms = Terms(layout);
+      if (always == 1) terms.router.heartbeat_timeout_ms = 500;
+      const load::Summary summary = load::Summarize(Simulate(std::move(terms), prompts, 12, &use[always]), {});
+      EXPECT_EQ(summary.completed, summary.offered);
+      ttft[always] = summary.ttft.mean(), tpot[always] = summary.tpot.mean();
+    }
+    EXPECT_NEAR(ttft[0], ttft[1], 0.02 * ttft[1]) << layout.Name();
+    EXPECT_NEAR(tpot[0], tpot[1], 0.02 * tpot[1]) << layout.Name();
+    for (size_t i = 0; i < use[1].roles.size(); ++i) {
+      const double cached = static_cast<double>(use[1].roles[i].cached_tokens);
+      EXPECT_NEAR(static_cast<double>(use[0].roles[i].cached_tokens), cached, 0.02 * cached) << layout.Name();
+    }
+  }
+}
+
 // ---- what is killed
 
 TEST(TokenTimes, ATokenThatIsDrawnAgainHasTheLaterTime) {

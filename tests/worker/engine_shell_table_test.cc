@@ -138,8 +138,7 @@ struct Call {
 const std::vector<std::pair<std::string, Call>>& Calls() {
   static const std::vector<std::pair<std::string, Call>> calls = {
       {"Relay a prompt", {[](ShellWorld& w) { w.Relay("a", 3); }, "LENGTH", "Handled"}},
-      {"Watch",
-       {[](ShellWorld& w) { w.shell->AddWatcher(w.watcher, Duration{}), w.shell->ReportLoad(); }, "LoadEvent"}},
+      {"Watch", {[](ShellWorld& w) { w.shell->AddWatcher(w.watcher, {}), w.shell->ReportLoad(); }, "LoadEvent"}},
       {"Tick", {[](ShellWorld& w) { w.shell->Tick(); }, "Tick"}},
       {"Report the load", {[](ShellWorld& w) { w.shell->ReportLoad(); }, "Load"}},
       {"Stream ends", {[](ShellWorld& w) { w.shell->OnRelayEnd(w.stream), w.shell->ReportLoad(); }, "Load"}},

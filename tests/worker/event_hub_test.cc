@@ -84,9 +84,9 @@ class EventHubTest : public ::testing::Test {
     h.RunAll();
   }
   void Publish() { hub.OnKvEvents(h.cache().TakeEvents(), h.scheduler()); }
-  std::shared_ptr<Watcher> Watch(Duration load_every = Duration{}) {
+  std::shared_ptr<Watcher> Watch(Duration load_every = Duration{}, Duration quiet = Duration{}) {
     auto w = std::make_shared<Watcher>();
-    hub.Add(w, load_every, h.scheduler());
+    hub.Add(w, {load_every, quiet}, h.scheduler());
     return w;
   }
   size_t Stored() { return h.cache().Snapshot().size(); }
@@ -194,6 +194,17 @@ TEST_F(EventHubTest, EachWatcherHearsTheLoadAsOftenAsItAsked) {
   EXPECT_EQ(never->events - before, 1u);
   hub.Remove(often.get());
   EXPECT_EQ(hub.ShortestInterval(milliseconds(1000)), milliseconds(250));
+}
+
+TEST_F(EventHubTest, AWatcherThatAsksForNewsHearsOfWhatIsNoneAtItsQuietIntervalAndTheOthersAsBefore) {
+  using std::chrono::milliseconds;
+  const auto asks = Watch(milliseconds(100), milliseconds(600)), old = Watch(milliseconds(100));
+  const uint64_t before = old->events;
+  for (int turn = 0; turn <= 12; ++turn)
+    hub.SendLoad(EncodeLoad(h.scheduler().Load()), h.now + milliseconds(100 * turn));
+  EXPECT_EQ(asks->events - before, 3u);
+  EXPECT_EQ(old->events - before, 13u);
+  EXPECT_EQ(hub.ShortestInterval(milliseconds(1000)), milliseconds(100)) << "news is looked for as often as before";
 }
 
 TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {

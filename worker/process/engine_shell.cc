@@ -109,9 +109,9 @@ void EngineShell::OnRelayEnd(std::shared_ptr<RelayWriter> sink) {
   });
 }
 
-void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink, Duration load_every) {
-  engine_.Post([this, sink = std::move(sink), load_every](engine::Scheduler& scheduler, TimePoint) {
-    hub_.Add(sink, load_every, scheduler);
+void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink, const LoadTerms& terms) {
+  engine_.Post([this, sink = std::move(sink), terms](engine::Scheduler& scheduler, TimePoint) {
+    hub_.Add(sink, terms, scheduler);
     report_every_ = hub_.ShortestInterval(kLoadInterval);
   });
 }

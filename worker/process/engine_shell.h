@@ -37,8 +37,8 @@ class EngineShell {
   void OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                std::function<void()> done);
   void OnRelayEnd(std::shared_ptr<RelayWriter> sink);
-  /// It hears the load at least every `load_every`.
-  void AddWatcher(std::shared_ptr<WatchSink> sink, Duration load_every);
+  /// It hears the load by `terms`.
+  void AddWatcher(std::shared_ptr<WatchSink> sink, const LoadTerms& terms);
   void RemoveWatcher(std::shared_ptr<WatchSink> sink);
   /// Moves the role's time on; every 10 ms or so.
   void Tick();

@@ -209,13 +209,10 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
     return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine) return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(StillLoading(state_.progress().Get()));
-  const uint32_t asked = request->load_interval_ms();
-  const Duration load_every =
-      asked == 0 ? kLoadInterval : std::max<Duration>(std::chrono::milliseconds(asked), kLeastLoadInterval);
   return NewWatchReactor(
       {*context, streams_},
-      [engine, load_every](std::shared_ptr<WatchSink> sink) {
-        engine->AddWatcher(std::move(sink), load_every);
+      [engine, terms = LoadTermsOf(*request)](std::shared_ptr<WatchSink> sink) {
+        engine->AddWatcher(std::move(sink), terms);
         engine->ReportLoad();
       },
       [engine](std::shared_ptr<WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });

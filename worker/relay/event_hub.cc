@@ -24,11 +24,11 @@ void EventHub::SendAll(const v1::WorkerEvent& event) {
   for (Watcher& watcher : watchers_) Send(watcher, event);
 }
 
-void EventHub::Add(std::shared_ptr<WatchSink> sink, Duration load_every, engine::Scheduler& scheduler) {
+void EventHub::Add(std::shared_ptr<WatchSink> sink, const LoadTerms& terms, engine::Scheduler& scheduler) {
   // Events that the other watchers still have to hear are in the new watcher's snapshot already.
   if (const engine::KvEvents news = scheduler.cache().TakeEvents(); news.gap || !news.events.empty())
     OnKvEvents(news, scheduler);
-  watchers_.push_back({.sink = std::move(sink), .load_every = load_every});
+  watchers_.push_back({.sink = std::move(sink), .reports = LoadReports(terms)});
   SendSnapshot(watchers_.back(), scheduler);
   v1::WorkerEvent event;
   *event.mutable_state() = state_;
@@ -85,9 +85,7 @@ void EventHub::OnKvEvents(const engine::KvEvents& events, engine::Scheduler& sch
 
 void EventHub::SendLoad(const v1::Load& load, TimePoint now) {
   for (Watcher& watcher : watchers_) {
-    // A quarter early rather than late: the caller's next turn may come after the time.
-    if (now + watcher.load_every / 4 < watcher.next_load) continue;
-    watcher.next_load = now + watcher.load_every;
+    if (!watcher.reports.Due(load, now)) continue;
     v1::WorkerEvent event;
     *event.mutable_load() = load;
     Send(watcher, std::move(event));
@@ -95,7 +93,7 @@ void EventHub::SendLoad(const v1::Load& load, TimePoint now) {
 }
 
 Duration EventHub::ShortestInterval(Duration otherwise) const {
-  for (const Watcher& watcher : watchers_) otherwise = std::min(otherwise, watcher.load_every);
+  for (const Watcher& watcher : watchers_) otherwise = std::min(otherwise, watcher.reports.every());
   return otherwise;
 }
 

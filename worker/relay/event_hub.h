@@ -9,25 +9,23 @@
 #include "common/clock.h"
 #include "engine/cache/kv_event.h"
 #include "engine/step/scheduler.h"
+#include "worker/relay/load_reports.h"
 #include "worker/relay/wire_stream.h"
 
 namespace baton::worker {
-
-/// How often a watcher that names no interval hears the load, and the shortest interval that is granted.
-constexpr Duration kLoadInterval = std::chrono::milliseconds(100), kLeastLoadInterval = std::chrono::milliseconds(10);
 
 class EventHub {
  public:
   explicit EventHub(std::string incarnation) : incarnation_(std::move(incarnation)) {}
 
-  /// Adds a watcher that hears the load at least every `load_every`: sends it the snapshot of the cache and the state.
-  void Add(std::shared_ptr<WatchSink> sink, Duration load_every, engine::Scheduler& scheduler);
+  /// Adds a watcher that hears the load by `terms`: sends it the snapshot of the cache and the state.
+  void Add(std::shared_ptr<WatchSink> sink, const LoadTerms& terms, engine::Scheduler& scheduler);
   void Remove(const WatchSink* sink);
   /// Sends the units that were stored and removed; after a gap, every watcher gets a new snapshot.
   void OnKvEvents(const engine::KvEvents& events, engine::Scheduler& scheduler);
-  /// Sends it to the watchers for whom it is time. To be called every `ShortestInterval()` at least.
+  /// Sends it to the watchers to whom it is due. To be called every `ShortestInterval()` at least.
   void SendLoad(const v1::Load& load, TimePoint now);
-  /// The least `load_every` of a watcher, or `otherwise` if that is less.
+  /// The least LoadTerms::every of a watcher, or `otherwise` if that is less.
   Duration ShortestInterval(Duration otherwise) const;
   void SendState(v1::WorkerState::State state, const std::string& detail);
   /// Ends every watcher's stream so; those that come from now on hear this incarnation.
@@ -37,8 +35,7 @@ class EventHub {
  private:
   struct Watcher {
     std::shared_ptr<WatchSink> sink;
-    Duration load_every{};
-    TimePoint next_load{};
+    LoadReports reports;
     uint64_t sequence_number = 0;
   };
   void Send(Watcher& watcher, v1::WorkerEvent event);
