@@ -218,8 +218,8 @@ class Refusals(unittest.TestCase):
         self.check(["sevre"], 2, "sevre")
 
     def test_a_flag_of_another_command_is_named_with_it_in_whichever_program_that_is(self):
-        self.check(["serve", str(TINY), "--request-rate", "3"], 2, "--request-rate is a flag of baton bench)")
-        self.check(["bench", "--max-num-seqs", "4"], 2, "--max-num-seqs is a flag of baton serve and baton worker")
+        self.check(["serve", str(TINY), "--request-rate", "3"], 2, "--request-rate is a flag of baton bench and baton sim)")
+        self.check(["bench", "--max-num-seqs", "4"], 2, "--max-num-seqs is a flag of baton plan, baton sim, baton serve and baton worker)")
         self.check(["bench", "--no-such-flag"], 2, "bench does not take --no-such-flag. ")
         self.check(["bench", "--request-rat", "3"], 2, "did you mean --request-rate?")
 
