@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/clock.h"
-#include "proto/worker.pb.h"
+#include "worker/relay/wire_stream.h"
 
 namespace baton::worker {
 
