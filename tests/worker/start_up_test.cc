@@ -199,6 +199,7 @@ TEST(StartUpOfRanks, EachHasItsPartAndAllHaveTheSameBlocks) {
   EXPECT_EQ(all[0]->layout().groups[0].layers.size() + all[2]->layout().groups[0].layers.size(), 3u);
   EXPECT_EQ(all[3]->first_head(), 2);
   EXPECT_TRUE(ranks->Health().ok()) << ranks->Health();
+  EXPECT_EQ(loaded->channel->running()->load(), 0u) << "a step of the warm-up counts as one that does not end";
 }
 
 TEST(StartUpOfRanks, AStepThatOneRankCannotDoIsGivenUpByAll) {

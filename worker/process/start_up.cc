@@ -49,7 +49,9 @@ absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
   const std::atomic<bool> cancel{false};
   BATON_RETURN_IF_ERROR(
       engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, nullptr).status());
-  if (loaded.channel) loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
+  if (!loaded.channel) return absl::OkStatus();
+  loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
+  loaded.channel->Done();
   return absl::OkStatus();
 }
 
