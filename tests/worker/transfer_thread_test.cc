@@ -70,6 +70,20 @@ TEST(TransferThread, WorkMayPostWorkAndAfterStopNothingRuns) {
   thread.Post([] { ADD_FAILURE() << "it was stopped"; });
 }
 
+/// It looks by itself once a second.
+TEST(TransferThread, WhoPostsToASleepingThreadWakesIt) {
+  constexpr int kPosts = 200;
+  TransferThread thread;
+  thread.Start();
+  Signal signal;
+  std::thread poster([&] {
+    for (int i = 1; i <= kPosts && signal.WaitFor(i - 1); ++i) thread.Post([&] { signal.Add(); });
+  });
+  EXPECT_TRUE(signal.WaitFor(kPosts));
+  thread.Stop();
+  poster.join();
+}
+
 TEST(TransferThread, WhatATurnTellsGoesInOnePostInItsOrder) {
   TransferThread thread;
   TurnNews news;
