@@ -261,7 +261,7 @@ TEST(Sender, APeerThatTakesNothingLeavesTheOthersTheirBuffers) {
   World w;
   w.Connect();
   worker::HandLoop stopped;
-  constexpr uint32_t kWrites = 5000;  // more than sockets hold
+  constexpr uint32_t kWrites = 20000;  // more than sockets hold, several with one call
   Decode slow(stopped);
   w.sender->Connect(6, slow.address());
   w.Until([&] { return stopped.Turn(), slow.log == "Hello(p1) "; });
