@@ -209,13 +209,13 @@ TEST_F(Port, WhoIsSendingAMessageGivesWayAfterWhoIsNot) {
   for (int i = 0; i < 3; ++i) open.push_back(Dial().first);
   EXPECT_FALSE(acceptor_->MayAsk(open[2]->peer()));
   acceptor_->Useful(open[2]->peer());
-  open[0]->Send(message);
+  open[0]->Bring(message);
   EXPECT_TRUE(open[0]->Served()) << "some is read";
   for (int i : {1, 3, 4}) {  // 2 has a call
     auto [other, served] = Dial();
     EXPECT_TRUE(served) << i;
     EXPECT_TRUE(open[i]->Ended()) << i;
-    open[0]->Send(message);
+    open[0]->Bring(message);
     EXPECT_TRUE(open[0]->Served());
     open.push_back(std::move(other));
   }

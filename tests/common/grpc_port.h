@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,12 @@ class Socket {
   Socket(const Socket&) = delete;
 
   void Send(const std::string& bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  /// Sends it, and waits until the other side's system has it all.
+  void Bring(const std::string& bytes) const {
+    Send(bytes);
+    for (int unacknowledged = 1; unacknowledged > 0; std::this_thread::yield())
+      ASSERT_EQ(ioctl(fd_, TIOCOUTQ, &unacknowledged), 0);
+  }
   /// Its name in gRPC.
   std::string peer() const { return StrCat("ipv4:", SocketAddress::OfSocket(fd_).text()); }
   /// Whether anything comes before the end.
