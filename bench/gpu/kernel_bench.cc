@@ -22,13 +22,15 @@ namespace baton::bench {
 namespace {
 
 #if defined(__CUDACC__)
-struct AccessReport {  // a device counts in nsight
+struct Accesses {  // a device counts in nsight
   int Print(const std::string&, bool) const { return 0; }
 };
+#else
+using Accesses = AccessReport;
 #endif
 
 /// The case once more under a policy that counts; slower.
-void CountAccesses([[maybe_unused]] const KernelCase& c, [[maybe_unused]] AccessReport& report) {
+void CountAccesses([[maybe_unused]] const KernelCase& c, [[maybe_unused]] Accesses& report) {
 #if !defined(__CUDACC__)
   gpu::Stream stream;
   stream.SetPolicy({.count = true});
@@ -61,7 +63,7 @@ struct Row {
   }
 };
 
-Row RunCase(const CaseMaker& maker, AccessReport* accesses) {
+Row RunCase(const CaseMaker& maker, Accesses* accesses) {
   const KernelCase c = maker.make();
   gpu::Stream stream;
   Row row{.shape = c.shape, .architecture = gpu::CurrentDevice().architecture};
@@ -120,7 +122,7 @@ int Run(const char* json, const std::string& only, const std::string& limits) {
     for (CaseMaker& c : make(Sizes{kEmulated}))
       if (c.kernel.starts_with("roof_") || c.kernel.find(only) != std::string::npos) all.push_back(std::move(c));
   Results results(json);
-  AccessReport accesses;
+  Accesses accesses;
   if (!limits.empty()) {  // counts come together in this process
     for (const CaseMaker& c : all) results.Add(c.kernel, RunCase(c, &accesses));
   } else {

@@ -11,7 +11,7 @@ namespace baton::bench {
 namespace {
 
 using px::bf16;
-constexpr int kBlock = 64, kDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
+constexpr int kPage = 64, kHeadDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
 
 std::vector<int32_t> Iota(int n) {
   std::vector<int32_t> v(static_cast<size_t>(n));
@@ -31,9 +31,9 @@ struct MlaProblem {
       : sequences(sequences_in),
         length(length_in),
         q_heads(q_heads_in),
-        per_sequence((length + kBlock - 1) / kBlock),
-        host_kv(RandomValues<Kv>(static_cast<size_t>(sequences) * per_sequence * kBlock * kDim, 1, 1 / kKvScale)),
-        host_q(RandomValues<bf16>(static_cast<size_t>(sequences) * q_heads * kDim, 2)),
+        per_sequence((length + kPage - 1) / kPage),
+        host_kv(RandomValues<Kv>(static_cast<size_t>(sequences) * per_sequence * kPage * kHeadDim, 1, 1 / kKvScale)),
+        host_q(RandomValues<bf16>(static_cast<size_t>(sequences) * q_heads * kHeadDim, 2)),
         host_table(Shuffled(sequences * per_sequence)),
         host_starts(Iota(sequences + 1)),
         host_lengths(static_cast<size_t>(sequences), length),
@@ -58,7 +58,7 @@ struct MlaProblem {
         kv_scale(std::vector<float>(1, kKvScale)) {}
 
   void Launch(gpu::Stream& stream) const {
-    const int64_t block_stride = static_cast<int64_t>(kBlock) * kDim;
+    const int64_t block_stride = static_cast<int64_t>(kPage) * kHeadDim;
     const cuda::PagedKv<Kv> cache{kv.data(),
                                   nullptr,
                                   block_stride,
@@ -68,14 +68,14 @@ struct MlaProblem {
                                   lengths.data(),
                                   1,
                                   0,
-                                  cuda::MakeBlockSize(kBlock),
+                                  cuda::MakeBlockSize(kPage),
                                   1,
                                   kv_scale.data(),
                                   kv_scale.data()};
     const cuda::DecodeParams<Kv> params{q.data(),
                                         out.data(),
                                         nullptr,
-                                        q_heads * kDim,
+                                        q_heads * kHeadDim,
                                         q_heads * kLatent,
                                         starts.data(),
                                         nullptr,
@@ -89,14 +89,14 @@ struct MlaProblem {
   }
   /// One head's output in double precision.
   std::vector<double> Reference(int sequence, int head) const {
-    const bf16* query = host_q.data() + (static_cast<size_t>(sequence) * q_heads + head) * kDim;
+    const bf16* query = host_q.data() + (static_cast<size_t>(sequence) * q_heads + head) * kHeadDim;
     std::vector<double> sum(kLatent, 0.0);
     double weights = 0;
     for (int t = 0; t < length; ++t) {
-      const size_t block = static_cast<size_t>(host_table[sequence * per_sequence + t / kBlock]);
-      const Kv* vector = host_kv.data() + (block * kBlock + t % kBlock) * kDim;
+      const size_t block = static_cast<size_t>(host_table[sequence * per_sequence + t / kPage]);
+      const Kv* vector = host_kv.data() + (block * kPage + t % kPage) * kHeadDim;
       double dot = 0;
-      for (int i = 0; i < kDim; ++i) dot += double{px::ToFloat(query[i])} * px::ToFloat(vector[i]) * kKvScale;
+      for (int i = 0; i < kHeadDim; ++i) dot += double{px::ToFloat(query[i])} * px::ToFloat(vector[i]) * kKvScale;
       const double weight = std::exp(dot * double{scale});
       weights += weight;
       for (int i = 0; i < kLatent; ++i) sum[i] += weight * px::ToFloat(vector[i]) * kKvScale;
@@ -119,7 +119,7 @@ struct MlaProblem {
   static constexpr float kKvScale = sizeof(Kv) == 1 ? 0.5f : 1.0f;  ///< of e4m3: value = stored · scale
   int sequences, length, q_heads, per_sequence;
   int multiprocessors = gpu::CurrentDevice().multiprocessors;  ///< asking takes longer than a kernel
-  float scale = 1.0f / std::sqrt(static_cast<float>(kDim));
+  float scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
   std::vector<Kv> host_kv;
   std::vector<bf16> host_q;
   std::vector<int32_t> host_table, host_starts, host_lengths;
@@ -137,7 +137,7 @@ KernelCase MlaCase(int sequences, int length, int q_heads) {
   auto p = std::make_shared<MlaProblem<Kv>>(sequences, length, q_heads);
   const double tokens = static_cast<double>(length) * sequences;
   return {std::to_string(sequences) + "x" + std::to_string(length) + " h" + std::to_string(q_heads),
-          tokens * kDim * sizeof(Kv), tokens * q_heads * 2.0 * (kDim + kLatent),
+          tokens * kHeadDim * sizeof(Kv), tokens * q_heads * 2.0 * (kHeadDim + kLatent),
           [p](gpu::Stream& stream) { p->Launch(stream); }, [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 

@@ -15,7 +15,7 @@
 namespace baton::bench {
 namespace {
 
-void WriteAll(int fd, const void* data, size_t bytes) {
+void WriteWhole(int fd, const void* data, size_t bytes) {
   for (const char* at = static_cast<const char*>(data); bytes > 0;) {
     const ssize_t n = write(fd, at, bytes);
     if (n <= 0) _exit(kSomethingWrong);  // the parent is gone
@@ -24,7 +24,7 @@ void WriteAll(int fd, const void* data, size_t bytes) {
 }
 
 /// False at the end of the pipe.
-bool ReadAll(int fd, void* data, size_t bytes) {
+bool ReadWhole(int fd, void* data, size_t bytes) {
   for (char* at = static_cast<char*>(data); bytes > 0;) {
     const ssize_t n = read(fd, at, bytes);
     if (n <= 0) return false;
@@ -35,9 +35,9 @@ bool ReadAll(int fd, void* data, size_t bytes) {
 
 std::optional<std::string> ReadResult(int fd) {
   uint64_t size = 0;
-  if (!ReadAll(fd, &size, sizeof size)) return std::nullopt;
+  if (!ReadWhole(fd, &size, sizeof size)) return std::nullopt;
   std::string text(size, '\0');
-  if (!ReadAll(fd, text.data(), size)) return std::nullopt;
+  if (!ReadWhole(fd, text.data(), size)) return std::nullopt;
   return text;
 }
 
@@ -56,8 +56,8 @@ std::string DeathOf(int status, unsigned seconds) {
     const std::string result = run(i);
     alarm(0);
     const uint64_t size = result.size();
-    WriteAll(fd, &size, sizeof size);
-    WriteAll(fd, result.data(), result.size());
+    WriteWhole(fd, &size, sizeof size);
+    WriteWhole(fd, result.data(), result.size());
   }
   std::fflush(nullptr);
   _exit(kAllRight);
