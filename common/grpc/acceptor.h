@@ -85,9 +85,11 @@ class GrpcAcceptor {
     /// "for-another": it was taken and lost its place.
     std::function<void(const char* why)> refused;
   };
+  /// See Options::vain_tries: calls of an address of this machine, and connections a second.
+  static constexpr int32_t kOwnGivenUp = 1024, kNewWhileGivenUp = 10;
+
   /// Listens for the server that is built of `builder`, in the place of AddListeningPort. AlreadyExists,
   /// PermissionDenied: with address and flags.
-  static constexpr int32_t kOwnGivenUp = 1024, kNewWhileGivenUp = 10;
   static absl::StatusOr<std::unique_ptr<GrpcAcceptor>> Listen(
       Options options, grpc::ServerBuilder& builder, const std::shared_ptr<grpc::ServerCredentials>& credentials);
   ~GrpcAcceptor();
