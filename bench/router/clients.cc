@@ -20,7 +20,7 @@
 namespace baton::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using ClientClock = std::chrono::steady_clock;
 using Connections = std::vector<std::unique_ptr<router::HttpConnection>>;
 
 std::string RequestOf(const Load& load) {
@@ -63,7 +63,7 @@ Seen Hold(Connections& connections, const Load& load) {
 Seen Delays(Connections& connections, const Load& load) {
   const std::string request = RequestOf(load);
   const auto step = std::chrono::microseconds(load.step_us);
-  std::vector<std::vector<Clock::duration>> streams(connections.size());  // when the role, then each token came
+  std::vector<std::vector<ClientClock::duration>> streams(connections.size());  // when the role, then each token came
   const int poll = epoll_create1(0);
   for (size_t i = 0; i < connections.size(); ++i) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
@@ -78,7 +78,7 @@ Seen Delays(Connections& connections, const Load& load) {
       auto& arrivals = streams[events[e].data.u64];
       const ssize_t n = read(connections[events[e].data.u64]->fd(), bytes.data(), bytes.size());
       BATON_CHECK(n > 0);
-      const Clock::duration now = Clock::now().time_since_epoch();
+      const ClientClock::duration now = ClientClock::now().time_since_epoch();
       const std::string_view text(bytes.data(), static_cast<size_t>(n));
       constexpr std::string_view kToken = "\"content\":", kEnd = "[DONE]";
       for (size_t at = text.find(kToken); at != text.npos; at = text.find(kToken, at + 1)) {
@@ -90,9 +90,10 @@ Seen Delays(Connections& connections, const Load& load) {
   close(poll);
   std::vector<double> delays;
   for (const auto& arrivals : streams) {
-    Clock::duration least = Clock::duration::max();  // of a token's arrival, less the steps since the first one's
-    for (size_t i = 1; i < arrivals.size(); ++i) least = std::min<Clock::duration>(least, arrivals[i] - i * step);
-    const Clock::duration first = least - least % step;
+    ClientClock::duration least =
+        ClientClock::duration::max();  // of a token's arrival, less the steps since the first one's
+    for (size_t i = 1; i < arrivals.size(); ++i) least = std::min<ClientClock::duration>(least, arrivals[i] - i * step);
+    const ClientClock::duration first = least - least % step;
     for (size_t i = 1; i < arrivals.size(); ++i)
       delays.push_back(std::chrono::duration<double, std::milli>(arrivals[i] - i * step - first).count());
   }

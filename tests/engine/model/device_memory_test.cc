@@ -9,12 +9,12 @@
 namespace baton::engine {
 namespace {
 
-constexpr const char* kGoldens = "tests/engine/model/goldens/";
+constexpr const char* kPlannedModels = "tests/engine/model/goldens/";
 
 class DeviceMemory : public testing::TestWithParam<const char*> {
  protected:
   const RandomLimits limits_;
-  const ModelSource source_ = SourceWithin(std::string(kGoldens) + GetParam(), limits_);
+  const ModelSource source_ = SourceWithin(std::string(kPlannedModels) + GetParam(), limits_);
 };
 
 TEST_P(DeviceMemory, NoStepAllocatesAfterTheStart) {

@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const std::vector<int32_t> kPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
+const std::vector<int32_t> kFilesPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
 
 std::string GoldenPath(const std::string& family) { return "tests/engine/model/goldens/" + family; }
 
@@ -28,7 +28,7 @@ ModelConfig GoldenConfig(const std::string& family) { return ReadHfConfig(Golden
 
 absl::StatusOr<std::vector<float>> LastLogits(const ModelSource& source) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PagedModel> model, PagedModel::Load(source, {.dtype = DType::kF32}));
-  BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kPrompt, PagedModel::kMaxTokens));
+  BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kFilesPrompt, PagedModel::kMaxTokens));
   return rows.back();
 }
 std::vector<float> DummyLogits(const std::string& family) {
@@ -234,7 +234,7 @@ class QuantizedGguf : public testing::TestWithParam<GgmlType> {
   absl::StatusOr<std::vector<float>> Logits(const std::string& name, kernels::CpuOpsConfig ops) const {
     BATON_ASSIGN_OR_RETURN(std::unique_ptr<PagedModel> model,
                            PagedModel::Load({.path = directory_.path() + "/" + name}, ops));
-    BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kPrompt, PagedModel::kMaxTokens));
+    BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kFilesPrompt, PagedModel::kMaxTokens));
     return rows.back();
   }
   TempDirectory directory_;

@@ -14,7 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::vector<int32_t> kPrompt = {1, 17, 260, 4, 99, 99, 3, 250, 31, 8, 77, 140, 5, 6, 201, 300, 12, 13, 14, 15};
+const std::vector<int32_t> kScaledPrompt = {1,  17,  260, 4, 99,  99,  3,  250, 31, 8,
+                                            77, 140, 5,   6, 201, 300, 12, 13,  14, 15};
 
 // Of the second layer alone, under the usual names or others.
 using Change = std::function<void(std::vector<NamedTensor>&)>;
@@ -52,7 +53,7 @@ absl::StatusOr<KvAnswer> WithKvIn(DType kv, const Change& change) {
   BATON_ASSIGN_OR_RETURN(const auto loaded, PagedModel::Load({.path = model.path()}, ops));
   const std::vector<KvPlane>& planes = loaded->model().kv_layout().groups[0].planes;
   EXPECT_EQ(planes[0].ScaleOf(0), 1.0f);
-  BATON_ASSIGN_OR_RETURN(LogitRows logits, loaded->Prefill(kPrompt, 7));
+  BATON_ASSIGN_OR_RETURN(LogitRows logits, loaded->Prefill(kScaledPrompt, 7));
   return KvAnswer{std::move(logits), planes[0].ScaleOf(1), planes[1].ScaleOf(1)};
 }
 

@@ -109,12 +109,12 @@ INSTANTIATE_TEST_SUITE_P(Formats, Oracle,
                                          "float8_compressed_blocks"),
                          [](const auto& info) { return std::string(info.param); });
 
-const std::vector<int32_t> kPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
+const std::vector<int32_t> kQuantizedPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
 
 absl::StatusOr<LogitRows> Logits(const std::string& path, DType type) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PagedModel> model,
                          PagedModel::Load({.path = path}, {.dtype = type, .emulate_bf16 = type == DType::kBF16}));
-  return model->Prefill(kPrompt, PagedModel::kMaxTokens);
+  return model->Prefill(kQuantizedPrompt, PagedModel::kMaxTokens);
 }
 
 class QuantizedHf : public testing::TestWithParam<CodesCase> {};

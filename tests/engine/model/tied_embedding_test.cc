@@ -9,7 +9,7 @@ namespace baton::engine {
 namespace {
 
 constexpr int64_t kVocab = 320, kHidden = 192;  // of the golden
-const std::vector<int32_t> kPrompt = {1, 17, 200, 3, 319, 44, 5};
+const std::vector<int32_t> kTiedPrompt = {1, 17, 200, 3, 319, 44, 5};
 
 class TiedEmbedding : public testing::TestWithParam<DType> {
  protected:
@@ -66,9 +66,9 @@ TEST_P(TiedEmbedding, HasTheLogitsOfTwoTables) {
   for (const char* type : {"F32", "BF16", "F16"}) {
     SCOPED_TRACE(type);
     ASSERT_NO_FATAL_FAILURE(Write(type, false));
-    const LogitRows two = Load()->Prefill(kPrompt, PagedModel::kMaxTokens).value();
+    const LogitRows two = Load()->Prefill(kTiedPrompt, PagedModel::kMaxTokens).value();
     ASSERT_NO_FATAL_FAILURE(Write(type, true));
-    EXPECT_EQ(Load()->Prefill(kPrompt, PagedModel::kMaxTokens).value(), two);
+    EXPECT_EQ(Load()->Prefill(kTiedPrompt, PagedModel::kMaxTokens).value(), two);
   }
 }
 

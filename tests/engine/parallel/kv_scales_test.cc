@@ -12,7 +12,7 @@ namespace {
 using Shape = RankThreads::Shape;
 using Answers = std::map<AnswerKey, std::string>;
 
-struct Case {
+struct ScaledCase {
   std::string model;
   Shape shape{.width = 4};
   int threads = 1;
@@ -26,7 +26,7 @@ struct Ran {
   int64_t cached_tokens = 0;
 };
 
-Ran RunOf(const Case& run) {
+Ran RunOf(const ScaledCase& run) {
   RankThreads ranks({.source = {.path = run.model},
                      .ops = {.threads = run.threads, .dtype = DType::kF32, .kv_dtype = run.kv},
                      .shape = run.shape});
@@ -62,10 +62,11 @@ TEST_P(KvScalesOfACheckpoint, GiveTheSameBitsHoweverTheWorkIsCut) {
   ASSERT_FALSE(alone.first.empty());
   EXPECT_GT(alone.cached_tokens, 0) << "else the cache was not asked";
   EXPECT_EQ(alone.again, alone.first);
-  for (const Case& run : {Case{.model = model.path(), .shape = {.tensor = 2, .width = 4}},
-                          Case{.model = model.path(), .shape = {.tensor = 4, .width = 4}, .chunk = 48},
-                          Case{.model = model.path(), .shape = {.tensor = 2, .stages = 2, .width = 4}, .chunk = 17},
-                          Case{.model = model.path(), .threads = 3, .chunk = 16}, Case{.model = model.path()}}) {
+  for (const ScaledCase& run :
+       {ScaledCase{.model = model.path(), .shape = {.tensor = 2, .width = 4}},
+        ScaledCase{.model = model.path(), .shape = {.tensor = 4, .width = 4}, .chunk = 48},
+        ScaledCase{.model = model.path(), .shape = {.tensor = 2, .stages = 2, .width = 4}, .chunk = 17},
+        ScaledCase{.model = model.path(), .threads = 3, .chunk = 16}, ScaledCase{.model = model.path()}}) {
     const Ran got = RunOf(run);
     const std::string what =
         StrCat(run.shape.tensor, " × ", run.shape.stages, ", ", run.threads, " threads, ", run.chunk);

@@ -9,27 +9,27 @@
 namespace baton::kernels {
 namespace {
 
-constexpr int kRows = 5, kVocab = 200, kHidden = 16;
+constexpr int kDrawnRows = 5, kVocab = 200, kHidden = 16;
 
 class DrawContract : public testing::TestWithParam<Backend> {
  protected:
   void SetUp() override {
     StepLimits limits;
-    limits.rows = limits.sequences = limits.logit_rows = kRows;
+    limits.rows = limits.sequences = limits.logit_rows = kDrawnRows;
     limits.positions = 64;
     limits.vocab = kVocab;
     ASSERT_TRUE(ops_->Prepare(limits).ok());
   }
   SharedVector<float> Logits() {
     std::normal_distribution<float> normal(0, 2);
-    SharedVector<float> out(size_t{kRows} * kVocab);
+    SharedVector<float> out(size_t{kDrawnRows} * kVocab);
     for (float& x : out) x = normal(random_);
     return out;
   }
-  static Tensor Rows(SharedVector<float>& logits) { return Tensor(logits.data(), DType::kF32, {kRows, kVocab}); }
+  static Tensor Rows(SharedVector<float>& logits) { return Tensor(logits.data(), DType::kF32, {kDrawnRows, kVocab}); }
   /// Greedy and drawn rows, with log-probabilities or without; `lists`: some with a bias and a ban.
   std::vector<SampleRow> SomeRows(uint64_t position, bool lists) {
-    std::vector<SampleRow> rows(kRows);
+    std::vector<SampleRow> rows(kDrawnRows);
     for (size_t r = 0; r < rows.size(); ++r) {
       rows[r].temperature = r == 0 ? 0.0f : 1.0f;
       rows[r].seed = r;
@@ -94,15 +94,15 @@ TEST_P(DrawContract, ANamedTokenHasTheEmbeddingOfItsId) {
   SharedVector<float> table(size_t{kVocab} * kHidden);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i);
   const Tensor rows_of_table(table.data(), DType::kF32, {kVocab, kHidden});
-  SharedVector<float> logits = Logits(), got(size_t{kRows} * kHidden), want(got.size());
+  SharedVector<float> logits = Logits(), got(size_t{kDrawnRows} * kHidden), want(got.size());
   const std::vector<SampleRow> rows = SomeRows(7, true);
   const std::unique_ptr<Draw> draw = ops_->BeginSample(Rows(logits), rows);
   const std::vector<int32_t> named{DrawnToken(3), 11, DrawnToken(0), DrawnToken(4), DrawnToken(3)};
-  ops_->Embedding(named, rows_of_table, 2.0f, Tensor(got.data(), DType::kF32, {kRows, kHidden}));
+  ops_->Embedding(named, rows_of_table, 2.0f, Tensor(got.data(), DType::kF32, {kDrawnRows, kHidden}));
   std::vector<int32_t> ids;
   const std::vector<SampleResult> drawn = draw->Take();
   for (const int32_t id : named) ids.push_back(id >= 0 ? id : drawn[static_cast<size_t>(~id)].token);
-  ops_->Embedding(ids, rows_of_table, 2.0f, Tensor(want.data(), DType::kF32, {kRows, kHidden}));
+  ops_->Embedding(ids, rows_of_table, 2.0f, Tensor(want.data(), DType::kF32, {kDrawnRows, kHidden}));
   ops_->Sync();
   EXPECT_EQ(got, want);
 }

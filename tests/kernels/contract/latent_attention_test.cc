@@ -10,7 +10,7 @@ namespace {
 
 constexpr float kScale = 0.0416667f;  // 1 / sqrt(576)
 
-struct Case {
+struct LatentCase {
   int heads, tokens_per_block;
   DType kv;
   float softcap = 0;
@@ -19,9 +19,9 @@ struct Case {
 class LatentAttentionContract : public testing::TestWithParam<Backend> {
  protected:
   /// Those of the cache types that this backend keeps.
-  std::vector<Case> Cases() const {
-    std::vector<Case> all{{16, 16, compute_}, {5, 48, DType::kBF16, 20}, {70, 64, DType::kF8E4M3}};
-    std::erase_if(all, [&](const Case& c) { return GetParam().make(c.kv) == nullptr; });
+  std::vector<LatentCase> Cases() const {
+    std::vector<LatentCase> all{{16, 16, compute_}, {5, 48, DType::kBF16, 20}, {70, 64, DType::kF8E4M3}};
+    std::erase_if(all, [&](const LatentCase& c) { return GetParam().make(c.kv) == nullptr; });
     return all;
   }
   const DType compute_ = GetParam().compute;
@@ -47,8 +47,8 @@ void FillLatents(const PagedKv& kv, DType dtype, int sequence, int tokens, std::
   }
 }
 
-std::vector<double> Expected(const Case& c, const HostTensor& q, int row, int head, const PagedKv& kv, int sequence,
-                             int tokens) {
+std::vector<double> ExpectedLatent(const LatentCase& c, const HostTensor& q, int row, int head, const PagedKv& kv,
+                                   int sequence, int tokens) {
   std::vector<double> logits, out(kLatentValues, 0.0);
   double best = -1e300, sum = 0;
   for (int t = 0; t < tokens; ++t) {
@@ -71,7 +71,7 @@ std::vector<double> Expected(const Case& c, const HostTensor& q, int row, int he
 TEST_P(LatentAttentionContract, EqualsDoublePrecisionOverTheStoredCache) {
   const auto tolerance = kernel_test::ToleranceOf(compute_).attention;
   std::mt19937 rng(41);
-  for (const Case& c : Cases()) {
+  for (const LatentCase& c : Cases()) {
     auto ops = GetParam().make(c.kv);
     const std::vector<int> rows{1, 3, 1}, lengths{1, 40, 261};
     PagedKv kv({1, kLatentDim, c.tokens_per_block, c.kv}, 3, 288, 5);
@@ -90,7 +90,7 @@ TEST_P(LatentAttentionContract, EqualsDoublePrecisionOverTheStoredCache) {
       for (int r = 0; r < rows[s]; ++r) {
         const int row = step.row_start[s] + r;
         for (int head = 0; head < c.heads; head += c.heads > 20 ? 13 : 1) {
-          const auto want = Expected(c, q, row, head, kv, s, lengths[s] - rows[s] + r + 1);
+          const auto want = ExpectedLatent(c, q, row, head, kv, s, lengths[s] - rows[s] + r + 1);
           for (int i = 0; i < kLatentValues; ++i)
             ASSERT_TRUE(tolerance.Holds(out.At(row, head * kLatentValues + i), want[static_cast<size_t>(i)]))
                 << "row " << row << " head " << head << " column " << i << ": " << out.At(row, head * kLatentValues + i)
@@ -103,7 +103,7 @@ TEST_P(LatentAttentionContract, EqualsDoublePrecisionOverTheStoredCache) {
 
 TEST_P(LatentAttentionContract, ARowHasItsBitsWhateverTheBatch) {
   std::mt19937 rng(42);
-  const Case c{6, 16, compute_};
+  const LatentCase c{6, 16, compute_};
   auto ops = GetParam().make(c.kv), reference = ReferenceOf(GetParam()).make(c.kv);
   PagedKv kv({1, kLatentDim, c.tokens_per_block, c.kv}, 2, 288, 6);
   for (int s = 0; s < 2; ++s) FillLatents(kv, c.kv, s, 270, rng);
@@ -125,7 +125,7 @@ TEST_P(LatentAttentionContract, ARowHasItsBitsWhateverTheBatch) {
 }
 
 TEST_P(LatentAttentionContract, AnInfiniteLatentIsInvisibleToRowsBeforeIt) {
-  const Case c{6, 16, compute_};
+  const LatentCase c{6, 16, compute_};
   auto ops = GetParam().make(c.kv);
   constexpr int kRows = 3, kTokens = 40;
   std::vector<HostTensor> out;

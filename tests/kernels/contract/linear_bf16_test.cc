@@ -10,10 +10,10 @@
 namespace baton::kernels {
 namespace {
 
-struct Shape {
+struct Bf16Shape {
   int64_t n, k;
 };
-const Shape kShapes[] = {{64, 64}, {70, 40}, {130, 257}, {576, 576}, {1088, 320}, {33, 31}};
+const Bf16Shape kBf16Shapes[] = {{64, 64}, {70, 40}, {130, 257}, {576, 576}, {1088, 320}, {33, 31}};
 
 std::unique_ptr<Ops> MakeOrNull(int threads) {
   auto ops = MakeCpuOps({.threads = threads, .dtype = DType::kBF16, .isa = CpuIsa::kBest, .emulate_bf16 = true});
@@ -33,7 +33,7 @@ class LinearBf16 : public testing::Test {
 
 TEST_F(LinearBf16, EqualsTheDoubleSumWithinF32Rounding) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const Shape& s : kShapes) {
+    for (const Bf16Shape& s : kBf16Shapes) {
       HostTensor x(DType::kBF16, 19, s.k, 5), w(dtype, s.n, s.k, 3), out(DType::kF32, 19, s.n, 2);
       x.Fill(rng_), w.Fill(rng_, 0.3f);
       std::vector<float> bias(static_cast<size_t>(s.n));
@@ -58,7 +58,7 @@ TEST_F(LinearBf16, EqualsTheDoubleSumWithinF32Rounding) {
 
 TEST_F(LinearBf16, ARowHasItsBitsInEveryBatchAndPlaceOnAnyThreads) {
   for (DType out_dtype : {DType::kF32, DType::kBF16}) {
-    for (const Shape& s : kShapes) {
+    for (const Bf16Shape& s : kBf16Shapes) {
       HostTensor w(DType::kBF16, s.n, s.k), one(DType::kBF16, 1, s.k), alone(out_dtype, 1, s.n);
       w.Fill(rng_), one.Fill(rng_);
       auto packed = *ops_->Pack(w.view(), nullptr);
@@ -80,7 +80,7 @@ TEST_F(LinearBf16, ARowHasItsBitsInEveryBatchAndPlaceOnAnyThreads) {
 }
 
 TEST_F(LinearBf16, AColumnHasItsBitsWhateverIsPackedWithIt) {
-  for (const Shape& s : std::vector<Shape>{{64, 64}, {130, 257}, {576, 320}, {1088, 96}}) {
+  for (const Bf16Shape& s : std::vector<Bf16Shape>{{64, 64}, {130, 257}, {576, 320}, {1088, 96}}) {
     HostTensor x(DType::kBF16, 9, s.k), w(DType::kBF16, s.n, s.k), whole(DType::kF32, 9, s.n);
     x.Fill(rng_), w.Fill(rng_);
     ops_->Linear(x.view(), **ops_->Pack(w.view(), nullptr), whole.view());

@@ -13,14 +13,14 @@ namespace {
 
 using Kind = InputRounding::Kind;
 
-struct Layer {
+struct RoundedLayer {
   int n, k, group;
   InputRounding rounding;
 };
-const Layer kLayers[] = {{40, 256, 128, {Kind::kByToken, 0.0f}},
-                         {21, 200, 200, {Kind::kByToken, 0.0f}},
-                         {33, 192, 64, {Kind::kByToken, 0.0f}},
-                         {24, 72, 72, {Kind::kFixed, 0.01f}}};
+const RoundedLayer kLayers[] = {{40, 256, 128, {Kind::kByToken, 0.0f}},
+                                {21, 200, 200, {Kind::kByToken, 0.0f}},
+                                {33, 192, 64, {Kind::kByToken, 0.0f}},
+                                {24, 72, 72, {Kind::kFixed, 0.01f}}};
 
 /// Root mean square of got − want, as a part of want's.
 double Error(const HostTensor& got, const std::vector<double>& want) {
@@ -53,7 +53,7 @@ class RoundedLinearContract : public testing::TestWithParam<Backend> {
 };
 
 TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
-  for (const Layer& l : kLayers) {
+  for (const RoundedLayer& l : kLayers) {
     const QuantizedWeight w = DrawRounded(l.n, l.k, l.group, l.rounding, rng_);
     const std::vector<float> values = DequantizedF32(w);
     const SharedVector<float> bias = Floats(l.n);
@@ -124,7 +124,7 @@ TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
 TEST(RoundedLinearWithoutWgmma, HasTheSameBits) {
   std::mt19937 rng(7);
   auto with = *MakeCudaOps({}), without = *MakeCudaOps({.wgmma_differs = true});
-  for (const Layer& l : kLayers) {
+  for (const RoundedLayer& l : kLayers) {
     const QuantizedWeight weight = DrawRounded(l.n, l.k, l.group, l.rounding, rng);
     auto w = *with->PackQuantized(weight, nullptr), other_w = *without->PackQuantized(weight, nullptr);
     for (const int m : {1, 17, 130}) {

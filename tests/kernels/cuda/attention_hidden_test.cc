@@ -66,7 +66,7 @@ void ExpectWoundsOnlyWhereSeen(const AttentionCase<Kv, kDim>& c, const std::vect
       }
 }
 
-AttentionShape DrawShape(Draw& draw) {
+AttentionShape DrawHiddenShape(Draw& draw) {
   AttentionShape s;
   s.kv_heads = draw.Pick({1, 2});
   s.q_heads = s.kv_heads * draw.Size(9);
@@ -85,7 +85,7 @@ AttentionShape DrawShape(Draw& draw) {
 
 template <typename Kv, int kDim>
 void CheckWounds(Draw& draw) {
-  AttentionCase<Kv, kDim> c(DrawShape(draw), static_cast<unsigned>(draw.Int(1, 1 << 30)));
+  AttentionCase<Kv, kDim> c(DrawHiddenShape(draw), static_cast<unsigned>(draw.Int(1, 1 << 30)));
   gpu::Stream stream;
   c.Poison();
   c.template Decode<true>(stream, 2);

@@ -13,7 +13,7 @@ namespace {
 constexpr int kLongest = 5000;
 
 /// `rows` new tokens at most per sequence, `tokens` in all.
-AttentionShape DrawShape(Draw& draw, int rows, int tokens) {
+AttentionShape DrawSweptShape(Draw& draw, int rows, int tokens) {
   AttentionShape s;
   s.kv_heads = draw.Pick({1, 1, 2, 3});
   s.q_heads = s.kv_heads * (s.kv_heads == 1 && draw.Chance(6) ? draw.Int(17, 48) : draw.Int(1, 16));
@@ -65,7 +65,7 @@ void WithDrawnType(Draw& draw, Body&& body) {
 TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
   Sweep(3, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
-      const AttentionShape shape = DrawShape(draw, draw.Chance(3) ? 90 : 6, 5200);
+      const AttentionShape shape = DrawSweptShape(draw, draw.Chance(3) ? 90 : 6, 5200);
       SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
       AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
       std::vector<double> want, want_lse;
@@ -96,7 +96,7 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
 TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
   Sweep(2, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
-      const AttentionShape shape = DrawShape(draw, 40, 2500);
+      const AttentionShape shape = DrawSweptShape(draw, 40, 2500);
       SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
       AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
       std::vector<double> want, want_lse;
@@ -116,7 +116,7 @@ TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
 TEST(CudaAttentionAnyShape, DraftTreesAreRight) {
   Sweep(2, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
-      AttentionShape shape = DrawShape(draw, 32, 2500);
+      AttentionShape shape = DrawSweptShape(draw, 32, 2500);
       shape.tree = true;
       SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
       AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));

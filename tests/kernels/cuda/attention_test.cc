@@ -188,7 +188,7 @@ TEST(CudaPrefillAttention, WgmmaLeavesOutWhatItHasNoFormFor) {
 #if !defined(__CUDACC__)
 /// Leaves out every synchronizing call of `launch(case, stream)` in turn.
 template <typename Kv, int kDim, typename LaunchCase>
-void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&& launch) {
+void ExpectAttentionMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&& launch) {
   AttentionCase<Kv, kDim> c(shape, seed);
   std::vector<double> want, want_lse;
   c.Reference(want, want_lse);
@@ -205,17 +205,19 @@ void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&&
 }
 
 TEST(CudaAttention, EveryMissingSynchronizationIsFound) {
-  ExpectMutantsFound<px::bf16, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 58,
-                                   [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
-  ExpectMutantsFound<px::bf16, 64>(
+  ExpectAttentionMutantsFound<px::bf16, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 58,
+                                            [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
+  ExpectAttentionMutantsFound<px::bf16, 64>(
       {.new_rows = {100}, .lengths = {1100}, .q_heads = 2, .kv_heads = 1, .window = 500}, 57,
       [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream, std::decay_t<decltype(c)>::Form::kWgmma); });
-  ExpectMutantsFound<px::bf16, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 59,
-                                   [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
-  ExpectMutantsFound<px::e4m3, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 60,
-                                   [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
-  ExpectMutantsFound<px::e4m3, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 61,
-                                   [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
+  ExpectAttentionMutantsFound<px::bf16, 64>(
+      {.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 59,
+      [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
+  ExpectAttentionMutantsFound<px::e4m3, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 60,
+                                            [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
+  ExpectAttentionMutantsFound<px::e4m3, 64>(
+      {.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 61,
+      [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
 }
 #endif
 

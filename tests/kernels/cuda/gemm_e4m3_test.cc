@@ -8,7 +8,7 @@
 namespace baton::cuda_test {
 namespace {
 
-void CheckCase(int m, int n, int k, int group, float fixed = 0.0f) {
+void CheckE4m3Sums(int m, int n, int k, int group, float fixed = 0.0f) {
   E4m3Case c(m, n, k, group, fixed);
   UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },
                    [&](const std::string& policy) {
@@ -51,13 +51,13 @@ TEST(CudaRoundInputs, HasTheBitsOfTheRule) {
 }
 
 TEST(CudaE4m3Gemm, EqualsASumOfWhatTheCodesStandFor) {
-  CheckCase(1, 40, 256, 128);          // blocks
-  CheckCase(16, 33, 200, 200);         // a scale for each output, a token's for its inputs
-  CheckCase(19, 72, 384, 64);          // blocks that a cut between ranks divides
-  CheckCase(5, 17, 160, 32);           // … to 32
-  CheckCase(3, 20, 576, 192);          // a step of K meets two groups
-  CheckCase(65, 16, 264, 264, 0.02f);  // the checkpoint's scale
-  CheckCase(130, 150, 128, 128);       // the largest tile
+  CheckE4m3Sums(1, 40, 256, 128);          // blocks
+  CheckE4m3Sums(16, 33, 200, 200);         // a scale for each output, a token's for its inputs
+  CheckE4m3Sums(19, 72, 384, 64);          // blocks that a cut between ranks divides
+  CheckE4m3Sums(5, 17, 160, 32);           // … to 32
+  CheckE4m3Sums(3, 20, 576, 192);          // a step of K meets two groups
+  CheckE4m3Sums(65, 16, 264, 264, 0.02f);  // the checkpoint's scale
+  CheckE4m3Sums(130, 150, 128, 128);       // the largest tile
 }
 
 TEST(CudaE4m3Gemm, AnyShape) {
@@ -66,10 +66,10 @@ TEST(CudaE4m3Gemm, AnyShape) {
     const float fixed = draw.Chance(3) ? 0.02f : 0.0f;
     if (draw.Chance(3)) {
       const int k = draw.Multiple(8, 500);
-      CheckCase(m, n, k, k, fixed);
+      CheckE4m3Sums(m, n, k, k, fixed);
     } else {
       const int group = draw.Pick({32, 64, 128, 192, 256});
-      CheckCase(m, n, draw.Multiple(group, 768), group, fixed);
+      CheckE4m3Sums(m, n, draw.Multiple(group, 768), group, fixed);
     }
   });
 }

@@ -16,15 +16,15 @@ using Some = cuda::E4m3WgmmaSome;
 using Many = cuda::E4m3WgmmaMany;
 
 /// With room for the outputs of mma.sync.
-struct WgmmaCase : E4m3Case {
+struct E4m3WgmmaCase : E4m3Case {
   using E4m3Case::E4m3Case;
   bool SameBits() const { return std::memcmp(out.Read().data(), other.data(), other.size() * sizeof(float)) == 0; }
   std::vector<float> other = std::vector<float>(out.size());
 };
 
 template <typename Tile>
-void CheckTile(int m, int n, int k, int group, float fixed = 0.0f) {
-  WgmmaCase c(m, n, k, group, fixed);
+void CheckE4m3WgmmaTile(int m, int n, int k, int group, float fixed = 0.0f) {
+  E4m3WgmmaCase c(m, n, k, group, fixed);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         c.Launch(stream);
@@ -42,13 +42,13 @@ void CheckTile(int m, int n, int k, int group, float fixed = 0.0f) {
 }
 
 TEST(CudaE4m3Wgmma, EqualsASumOfWhatTheCodesStandFor) {
-  CheckTile<Few>(1, 1, 8, 8);
-  CheckTile<Few>(13, 130, 128 * 12, 128);  // the ring goes around
-  CheckTile<Few>(16, 65, 200, 200, 0.02f);
-  CheckTile<Some>(47, 40, 128 * 8, 256);
-  CheckTile<Some>(64, 70, 136, 136);
-  CheckTile<Many>(130, 150, 128 * 8, 128);
-  CheckTile<Many>(70, 33, 520, 520);
+  CheckE4m3WgmmaTile<Few>(1, 1, 8, 8);
+  CheckE4m3WgmmaTile<Few>(13, 130, 128 * 12, 128);  // the ring goes around
+  CheckE4m3WgmmaTile<Few>(16, 65, 200, 200, 0.02f);
+  CheckE4m3WgmmaTile<Some>(47, 40, 128 * 8, 256);
+  CheckE4m3WgmmaTile<Some>(64, 70, 136, 136);
+  CheckE4m3WgmmaTile<Many>(130, 150, 128 * 8, 128);
+  CheckE4m3WgmmaTile<Many>(70, 33, 520, 520);
 }
 
 TEST(CudaE4m3Wgmma, AnyShape) {
@@ -58,11 +58,11 @@ TEST(CudaE4m3Wgmma, AnyShape) {
     const int n = draw.Size(200), m = draw.Size(140);
     const float fixed = draw.Chance(3) ? 0.02f : 0.0f;
     if (m <= Few::kRows)
-      CheckTile<Few>(m, n, k, blocks ? group : k, fixed);
+      CheckE4m3WgmmaTile<Few>(m, n, k, blocks ? group : k, fixed);
     else if (draw.Chance(2))
-      CheckTile<Some>(m, n, k, blocks ? group : k, fixed);
+      CheckE4m3WgmmaTile<Some>(m, n, k, blocks ? group : k, fixed);
     else
-      CheckTile<Many>(m, n, k, blocks ? group : k, fixed);
+      CheckE4m3WgmmaTile<Many>(m, n, k, blocks ? group : k, fixed);
   });
 }
 
@@ -89,8 +89,8 @@ TEST(CudaE4m3Wgmma, SumsOfOtherOperandsAreNotNearlyEqual) {
 
 #if !defined(__CUDACC__)
 template <typename Tile>
-void ExpectMutantsFound(int m) {
-  WgmmaCase c(m, Tile::kCols + 3, 128 * (Tile::kStages + 3), 128);
+void ExpectE4m3MutantsFound(int m) {
+  E4m3WgmmaCase c(m, Tile::kCols + 3, 128 * (Tile::kStages + 3), 128);
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
@@ -102,8 +102,8 @@ void ExpectMutantsFound(int m) {
   });
 }
 TEST(CudaE4m3Wgmma, EveryMissingSynchronizationIsFound) {
-  ExpectMutantsFound<Few>(5);
-  ExpectMutantsFound<Many>(20);
+  ExpectE4m3MutantsFound<Few>(5);
+  ExpectE4m3MutantsFound<Many>(20);
 }
 #endif
 

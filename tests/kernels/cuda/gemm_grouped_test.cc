@@ -96,7 +96,7 @@ struct GroupedCase {
 };
 
 template <typename Tile>
-void CheckTile(const GroupedCase& c) {
+void CheckGroupedTile(const GroupedCase& c) {
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         c.Poison();
@@ -109,10 +109,11 @@ void CheckTile(const GroupedCase& c) {
 }
 
 TEST(CudaGroupedGemm, EveryRowMeetsItsExpert) {
-  CheckTile<cuda::GemmTileSmall>(GroupedCase(1, 4, 1, 40, 72, false));
-  CheckTile<cuda::GemmTileSmall>(GroupedCase(40, 9, 3, 33, 136, true));  // an expert of three tiles, and empty ones
-  CheckTile<cuda::GemmTileSmall>(GroupedCase(3, 256, 2, 8, 64, false));
-  CheckTile<cuda::GemmTileMedium>(GroupedCase(70, 4, 2, 65, 72, true));
+  CheckGroupedTile<cuda::GemmTileSmall>(GroupedCase(1, 4, 1, 40, 72, false));
+  CheckGroupedTile<cuda::GemmTileSmall>(
+      GroupedCase(40, 9, 3, 33, 136, true));  // an expert of three tiles, and empty ones
+  CheckGroupedTile<cuda::GemmTileSmall>(GroupedCase(3, 256, 2, 8, 64, false));
+  CheckGroupedTile<cuda::GemmTileMedium>(GroupedCase(70, 4, 2, 65, 72, true));
 }
 
 TEST(CudaGroupedGemm, AnyShape) {

@@ -61,7 +61,7 @@ struct QuantCase {
 };
 
 template <WeightFormat kFormat>
-void CheckCase(int m, int n, int k, int group) {
+void CheckQuantizedSums(int m, int n, int k, int group) {
   QuantCase<kFormat> c(m, n, k, group);
   UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },
                    [&](const std::string& policy) {
@@ -71,13 +71,13 @@ void CheckCase(int m, int n, int k, int group) {
 }
 
 TEST(CudaQuantGemm, EqualsAGemmOverDequantizedWeights) {
-  CheckCase<WeightFormat::kInt4>(1, 64, 128, 32);    // GGUF Q4_0
-  CheckCase<WeightFormat::kInt4>(16, 72, 256, 128);  // AWQ, GPTQ
-  CheckCase<WeightFormat::kInt4>(19, 33, 192, 64);
-  CheckCase<WeightFormat::kInt8>(3, 80, 128, 32);  // GGUF Q8_0
-  CheckCase<WeightFormat::kInt8>(65, 16, 256, 256);
-  CheckCase<WeightFormat::kE4m3>(5, 40, 256, 128);   // blocks
-  CheckCase<WeightFormat::kE4m3>(33, 17, 200, 200);  // a scale for each output
+  CheckQuantizedSums<WeightFormat::kInt4>(1, 64, 128, 32);    // GGUF Q4_0
+  CheckQuantizedSums<WeightFormat::kInt4>(16, 72, 256, 128);  // AWQ, GPTQ
+  CheckQuantizedSums<WeightFormat::kInt4>(19, 33, 192, 64);
+  CheckQuantizedSums<WeightFormat::kInt8>(3, 80, 128, 32);  // GGUF Q8_0
+  CheckQuantizedSums<WeightFormat::kInt8>(65, 16, 256, 256);
+  CheckQuantizedSums<WeightFormat::kE4m3>(5, 40, 256, 128);   // blocks
+  CheckQuantizedSums<WeightFormat::kE4m3>(33, 17, 200, 200);  // a scale for each output
 }
 
 template <WeightFormat kFormat>
@@ -85,10 +85,10 @@ void CheckDrawn(Draw& draw) {
   const int m = draw.Chance(8) ? 0 : draw.Size(80), n = draw.Size(90);
   if (draw.Chance(4)) {
     const int k = draw.Multiple(8, 500);
-    CheckCase<kFormat>(m, n, k, k);  // one group per output
+    CheckQuantizedSums<kFormat>(m, n, k, k);  // one group per output
   } else {
     const int group = draw.Pick({32, 64, 128, 256});
-    CheckCase<kFormat>(m, n, draw.Multiple(group, 768), group);
+    CheckQuantizedSums<kFormat>(m, n, draw.Multiple(group, 768), group);
   }
 }
 TEST(CudaQuantGemm, AnyShape) {

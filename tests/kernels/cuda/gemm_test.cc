@@ -79,7 +79,7 @@ struct GemmCase {
 };
 
 template <typename Tile, typename Out>
-void CheckTile(int m, int n, int k) {
+void CheckGemmTile(int m, int n, int k) {
   GemmCase<Out> c(m, n, k, static_cast<unsigned>(m * 7 + n));
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
@@ -90,13 +90,13 @@ void CheckTile(int m, int n, int k) {
 }
 
 TEST(CudaGemm, MatchesDoublePrecisionInEveryTile) {
-  CheckTile<cuda::GemmTileSmall, px::bf16>(1, 40, 8);
-  CheckTile<cuda::GemmTileSmall, float>(16, 33, 584);
-  CheckTile<cuda::GemmTileSmall, float>(5, 1, 136);
-  CheckTile<cuda::GemmTileMedium, px::bf16>(70, 65, 320);
-  CheckTile<cuda::GemmTileMedium, float>(33, 127, 200);
-  CheckTile<cuda::GemmTileLarge, px::bf16>(129, 136, 264);
-  CheckTile<cuda::GemmTileLarge, float>(3, 130, 72);
+  CheckGemmTile<cuda::GemmTileSmall, px::bf16>(1, 40, 8);
+  CheckGemmTile<cuda::GemmTileSmall, float>(16, 33, 584);
+  CheckGemmTile<cuda::GemmTileSmall, float>(5, 1, 136);
+  CheckGemmTile<cuda::GemmTileMedium, px::bf16>(70, 65, 320);
+  CheckGemmTile<cuda::GemmTileMedium, float>(33, 127, 200);
+  CheckGemmTile<cuda::GemmTileLarge, px::bf16>(129, 136, 264);
+  CheckGemmTile<cuda::GemmTileLarge, float>(3, 130, 72);
 }
 
 template <typename Out>

@@ -92,7 +92,7 @@ void Launch(gpu::Stream& stream, const cuda::GemmParams<Out>& p, bool programmat
 }
 
 template <typename Tile, typename Out>
-void CheckTile(int m, int n, int k) {
+void CheckWgmmaTile(int m, int n, int k) {
   const WgmmaCase<Out> c(m, n, k);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
@@ -107,31 +107,31 @@ void CheckTile(int m, int n, int k) {
 }
 
 TEST(CudaGemmWgmma, MatchesDoublePrecisionAndMmaSync) {
-  CheckTile<cuda::WgmmaTile<128>, float>(1, 1, 8);
-  CheckTile<cuda::WgmmaTile<128>, px::bf16>(129, 130, 72);
-  CheckTile<cuda::WgmmaTile<128>, float>(70, 40, 64 * 8 + 16);  // the ring goes around
-  CheckTile<cuda::WgmmaTile<256>, float>(66, 259, 64 * 5);
-  CheckTile<cuda::WgmmaTile<256>, px::bf16>(128, 33, 136);
+  CheckWgmmaTile<cuda::WgmmaTile<128>, float>(1, 1, 8);
+  CheckWgmmaTile<cuda::WgmmaTile<128>, px::bf16>(129, 130, 72);
+  CheckWgmmaTile<cuda::WgmmaTile<128>, float>(70, 40, 64 * 8 + 16);  // the ring goes around
+  CheckWgmmaTile<cuda::WgmmaTile<256>, float>(66, 259, 64 * 5);
+  CheckWgmmaTile<cuda::WgmmaTile<256>, px::bf16>(128, 33, 136);
 }
 
 template <int kRows>
 using Narrow = cuda::NarrowTile<kRows, cuda::kNarrowShared>;
 
 TEST(CudaGemmWgmma, FewRowsMatchDoublePrecisionAndMmaSync) {
-  CheckTile<Narrow<16>, float>(1, 1, 8);
-  CheckTile<Narrow<16>, px::bf16>(13, 130, 64 * 11 + 24);  // the ring goes around
-  CheckTile<Narrow<32>, float>(32, 65, 136);
-  CheckTile<Narrow<64>, px::bf16>(47, 40, 64 * 7);
-  CheckTile<Narrow<128>, float>(128, 70, 64 * 6 + 8);
+  CheckWgmmaTile<Narrow<16>, float>(1, 1, 8);
+  CheckWgmmaTile<Narrow<16>, px::bf16>(13, 130, 64 * 11 + 24);  // the ring goes around
+  CheckWgmmaTile<Narrow<32>, float>(32, 65, 136);
+  CheckWgmmaTile<Narrow<64>, px::bf16>(47, 40, 64 * 7);
+  CheckWgmmaTile<Narrow<128>, float>(128, 70, 64 * 6 + 8);
 }
 
 TEST(CudaGemmWgmma, FewRowsOfAnyShape) {
   Sweep(2, [](Draw& draw) {
     const int k = draw.Multiple(8, 900), n = draw.Size(200);
     if (draw.Chance(2))
-      CheckTile<Narrow<16>, px::bf16>(draw.Size(16), n, k);
+      CheckWgmmaTile<Narrow<16>, px::bf16>(draw.Size(16), n, k);
     else
-      CheckTile<Narrow<64>, float>(draw.Size(64), n, k);
+      CheckWgmmaTile<Narrow<64>, float>(draw.Size(64), n, k);
   });
 }
 
@@ -179,9 +179,9 @@ TEST(CudaGemmWgmma, AnyShape) {
   Sweep(2, [](Draw& draw) {
     const int m = draw.Size(200), k = draw.Multiple(8, 600);
     if (draw.Chance(2))
-      CheckTile<cuda::WgmmaTile<128>, px::bf16>(m, draw.Size(200), k);
+      CheckWgmmaTile<cuda::WgmmaTile<128>, px::bf16>(m, draw.Size(200), k);
     else
-      CheckTile<cuda::WgmmaTile<256>, float>(m, draw.Size(280), k);
+      CheckWgmmaTile<cuda::WgmmaTile<256>, float>(m, draw.Size(280), k);
   });
 }
 

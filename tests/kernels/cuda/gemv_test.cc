@@ -113,7 +113,7 @@ struct GemvCase {
 };
 
 template <typename T>
-std::string Bytes(const Array<T>& a) {
+std::string BytesOf(const Array<T>& a) {
   return {reinterpret_cast<const char*>(a.host()), a.size() * sizeof(T)};
 }
 
@@ -132,7 +132,7 @@ void CheckSums(const Shape& s) {
       },
       [&](const std::string& policy) {
         EXPECT_EQ(c.Check(out, stride), "") << policy << " m " << s.m << " n " << s.n << " k " << s.k;
-        EXPECT_TRUE(Bytes(out) == Bytes(gemm)) << policy << ": not the GEMM's bits, m " << s.m << " n " << s.n;
+        EXPECT_TRUE(BytesOf(out) == BytesOf(gemm)) << policy << ": not the GEMM's bits, m " << s.m << " n " << s.n;
       });
 }
 
@@ -169,7 +169,7 @@ void CheckResidual(const Shape& s) {
       },
       [&](const std::string& policy) {
         for (size_t i = 0; i < before.size(); ++i) apart[i] = before[i] + product[i];
-        EXPECT_TRUE(Bytes(fused) == Bytes(apart)) << policy << " m " << s.m << " k " << s.k;
+        EXPECT_TRUE(BytesOf(fused) == BytesOf(apart)) << policy << " m " << s.m << " k " << s.k;
       });
 }
 
@@ -194,7 +194,7 @@ void CheckGated(const Shape& s) {
         cuda::LaunchGatedActivation<kGate>(
             stream, cuda::GatedActivationParams<px::bf16>{both.data(), apart.data(), s.n, n, s.m, n, 1.0f});
       },
-      [&](const std::string& policy) { EXPECT_TRUE(Bytes(fused) == Bytes(apart)) << policy << " m " << s.m; });
+      [&](const std::string& policy) { EXPECT_TRUE(BytesOf(fused) == BytesOf(apart)) << policy << " m " << s.m; });
 }
 
 TEST(CudaGemv, GatedIsTheBitsOfItsKernels) {
@@ -223,7 +223,7 @@ TEST(CudaGemv, EveryFusionOfOneRowAndMore) {
 
 /// Rows, outputs and inputs of any size; groups as checkpoints have them.
 template <WeightFormat kWeight>
-Shape DrawShape(Draw& draw) {
+Shape DrawGemvShape(Draw& draw) {
   Shape s{draw.Int(1, cuda::kGemvMaxRows), draw.Size(90), 0};
   if (kWeight == WeightFormat::kBf16) {
     s.k = draw.Multiple(8, 1600);
@@ -237,9 +237,9 @@ Shape DrawShape(Draw& draw) {
 }
 template <WeightFormat kWeight>
 void CheckAnyShape(Draw& draw) {
-  CheckSums<kWeight>(DrawShape<kWeight>(draw));
-  CheckResidual<kWeight>(DrawShape<kWeight>(draw));
-  Shape gated = DrawShape<kWeight>(draw);
+  CheckSums<kWeight>(DrawGemvShape<kWeight>(draw));
+  CheckResidual<kWeight>(DrawGemvShape<kWeight>(draw));
+  Shape gated = DrawGemvShape<kWeight>(draw);
   gated.n = kWeight == WeightFormat::kBf16 ? 16 * draw.Size(6) : 32 * draw.Int(1, 3);  // as the activation takes
   if (draw.Chance(2))
     CheckGated<kWeight, cuda::Gate::kSilu>(gated);
@@ -271,7 +271,7 @@ TEST(CudaGemv, NoRowsAreNothing) {
 
 #if !defined(__CUDACC__)
 /// Behind a kernel that writes x and lets its dependents start at once.
-PX_KERNEL void WriteRows(px::bf16* to, const px::bf16* from, int n) {
+PX_KERNEL void WriteGemvInputs(px::bf16* to, const px::bf16* from, int n) {
   px::GridDependencyRelease();
   for (int i = px::ThreadX(); i < n; i += px::BlockDimX()) px::Store(to + i, px::Load(from + i));
 }
@@ -285,7 +285,8 @@ TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
     stream.SetPolicy(policy);
     std::fill_n(plain.host(), plain.size(), NAN);
     std::fill_n(x.host(), x.size(), Nan<px::bf16>());
-    gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, x.data(), source.data(), static_cast<int>(x.size()));
+    gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteGemvInputs, x.data(), source.data(),
+                static_cast<int>(x.size()));
     cuda::GemvParams p = c.Params(plain.data(), c.s.n, GemvStore::kF32);
     p.x = x.data();
     cuda::LaunchGemv<WeightFormat::kBf16, false>(stream, p, true);
