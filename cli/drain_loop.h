@@ -16,9 +16,10 @@
 
 namespace baton::cli {
 
-/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), and Health() → Status where it
-/// can lose what it lives from; it is asked when a child ends, and now and then. Returns the exit code; a clean stop
-/// after SIGINT or SIGTERM is 0, one whose drain took longer than `grace` is kExitCutOff.
+/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), Health() → Status where it can
+/// lose what it lives from, which is asked when a child ends, and now and then, and Busy() → bool, whether a request
+/// runs, where it waits for more than those. Returns the exit code; a clean stop after SIGINT or SIGTERM is 0, one that
+/// cuts off requests because their drain took longer than `grace` is kExitCutOff.
 template <class Server>
 int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
                      const std::function<absl::Status()>& on_ready) {
@@ -55,11 +56,16 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
   LogInfo("draining (signal {}; once more to stop at once)", signal);
   server.Drain();
   const TimePoint deadline = clock.Now() + grace;
-  bool cut_off = false, again = false;
-  while (!again && !cut_off && !server.WaitDrained(kPoll)) {
+  const auto busy = [&] {
+    if constexpr (requires { server.Busy(); }) return server.Busy();
+    return true;
+  };
+  bool over = false, again = false;
+  while (!again && !over && !server.WaitDrained(kPoll)) {
     again = WaitForSignal(/*children=*/false, Duration::zero()).has_value();
-    cut_off = !again && clock.Now() >= deadline;
+    over = !again && clock.Now() >= deadline;
   }
+  const bool cut_off = over && busy();
   if (cut_off) {
     LogWarning("the drain ran out of time after {:.1f} s (--shutdown-timeout-ms): what still runs is cut off",
                Seconds(grace));

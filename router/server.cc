@@ -439,6 +439,7 @@ bool RouterServer::WaitDrained(Duration timeout) const {
   if (parts_->grpc && !parts_->grpc->WaitGone(timeout)) return false;
   return parts_->admission.WaitEmpty(until - parts_->clock.Now());
 }
+bool RouterServer::Busy() const { return !parts_->admission.WaitEmpty(Duration::zero()); }
 void RouterServer::Stop() { parts_->Stop(); }
 
 void RouterServer::Wait() {

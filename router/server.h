@@ -66,8 +66,10 @@ class RouterServer {
 
   /// New generations get 503 (gRPC: UNAVAILABLE, health NOT_SERVING) from now on; running ones go on. Returns at once.
   void Drain();
-  /// Waits until nothing runs. False after `timeout`.
+  /// Waits until nothing runs and clients of gRPC have gone, or had a second to. False after `timeout`.
   bool WaitDrained(Duration timeout) const;
+  /// A request runs.
+  bool Busy() const;
   /// Ends what still runs with an error, closes every socket and joins every thread. Idempotent.
   void Stop();
   /// Returns after Stop().

@@ -14,12 +14,26 @@ TEST_F(RouterTest, DrainRefusesNewRequestsAndLetsRunningOnesFinish) {
   EXPECT_EQ(Complete().status, 503);
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/ready").body)["status"], "draining");
   EXPECT_FALSE(server_->WaitDrained(std::chrono::milliseconds(20)));
+  EXPECT_TRUE(server_->Busy());
   worker.Release();
   EXPECT_TRUE(server_->WaitDrained(std::chrono::seconds(10)));
+  EXPECT_FALSE(server_->Busy());
   server_->Stop();
   const std::vector<std::string> events = EventsOf(c.Receive().body);
   EXPECT_EQ(events.back(), "[DONE]");
   EXPECT_EQ(StreamedText(events), FakeWorker::TextOf(0, 8, 9));
+}
+
+TEST_F(RouterTest, ADrainWaitsForAnIdleGrpcClientToGoAndIsNotBusyMeanwhile) {
+  FakeWorker worker;
+  Start({&worker});
+  HttpConnection stays(server_->grpc_port());
+  stays.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9));
+  ASSERT_NE(stays.ReceiveSome(), "") << "SETTINGS";
+  server_->Drain();
+  EXPECT_FALSE(server_->WaitDrained(std::chrono::milliseconds(20))) << "a call of its may be on its way";
+  EXPECT_FALSE(server_->Busy());
+  EXPECT_TRUE(server_->WaitDrained(std::chrono::seconds(10)));
 }
 
 // Behind an address that several routers share a new connection leads to another one, an old one never does.
