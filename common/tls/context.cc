@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "common/tls/traffic_secret.h"
 
 namespace baton::tls {
 namespace {
@@ -91,21 +91,14 @@ int CheckChain(X509_STORE_CTX* chain, void* context) {
   return 0;
 }
 
-// Called by OpenSSL with "LABEL RANDOM SECRET", as NSS writes its key log.
-void KeepSecret(const SSL* ssl, const char* line) {
-  auto* session = static_cast<Session*>(SSL_get_app_data(ssl));
-  const bool server = session->context_->peer() == PeerRole::kClient;
-  const std::string_view said = line;
-  if (!said.starts_with(server ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ")) return;
-  session->secret_ = absl::HexStringToBytes(AbslView(said.substr(said.rfind(' ') + 1)));
-}
-
-// Called by OpenSSL with what it reads and writes beside text, in the clear, once another writes its records: an alert,
-// or a new key that the peer has asked for.
-void SealSpoken(int written, int /*version*/, int kind, const void* said, size_t bytes, SSL*, void* to) {
-  if (written == 0 || (kind != SSL3_RT_ALERT && kind != SSL3_RT_HANDSHAKE)) return;
+// Called by OpenSSL with what it reads and writes beside text, in the clear, and with the head of each record. Once
+// another writes its records, an alert, or a new key that the peer has asked for, is sealed here.
+void HearWritten(int written, int /*version*/, int kind, const void* said, size_t bytes, SSL*, void* to) {
+  if (written == 0) return;
   auto& session = *static_cast<Session*>(to);
   const std::string_view message(static_cast<const char*>(said), bytes);
+  if (!session.writer_) return session.openssl_.Wrote(kind, message);
+  if (kind != SSL3_RT_ALERT && kind != SSL3_RT_HANDSHAKE) return;
   session.writer_->Seal(static_cast<RecordWriter::Content>(kind), message, session.wire_);
   if (kind == SSL3_RT_HANDSHAKE && message[0] == SSL3_MT_KEY_UPDATE) session.writer_->TakeNextKey();
 }
@@ -117,7 +110,7 @@ void CountTurn(const SSL* ssl, int /*where*/, int /*value*/) {
 }
 
 Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
-    : identity_(std::move(identity)), peer_(peer), context_(SSL_CTX_new(TLS_method())) {
+    : identity_(std::move(identity)), peer_(peer), context_(ContextWithSecrets()) {
   BATON_CHECK(context_ != nullptr);
   SSL_CTX_set_min_proto_version(get(), TLS1_2_VERSION);
   SSL_CTX_set_cipher_list(get(), "ECDHE+AESGCM:ECDHE+CHACHA20");
@@ -126,7 +119,6 @@ Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
   SSL_CTX_set_num_tickets(get(), 0);
   SSL_CTX_set_session_cache_mode(get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_info_callback(get(), CountTurn);
-  SSL_CTX_set_keylog_callback(get(), KeepSecret);
   SSL_CTX_set_mode(get(),
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 }
@@ -181,6 +173,8 @@ Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key
   BATON_CHECK(ssl_ && in_ != nullptr);
   SSL_set_bio(ssl_.get(), in_, out_);
   SSL_set_app_data(ssl_.get(), this);
+  SSL_set_msg_callback(ssl_.get(), HearWritten);
+  SSL_set_msg_callback_arg(ssl_.get(), this);
   if (context_->peer() == PeerRole::kClient) {
     SSL_set_accept_state(ssl_.get());
     return;
@@ -190,18 +184,27 @@ Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key
   Go().IgnoreError();  // the first message; nothing can be refused yet
 }
 
-Session::~Session() { OPENSSL_cleanse(secret_.data(), secret_.size()); }
+Session::~Session() = default;
 
 absl::Status Session::Fail(Refusal refusal, std::string message) {
   if (!refusal_) refusal_ = refusal;
   return absl::UnauthenticatedError(message);
 }
 
+int Session::Shake() {
+  const auto hears = [](void* session, std::string_view secret) {
+    static_cast<Session*>(session)->openssl_.Begin(secret);
+  };
+  const auto end = context_->peer() == PeerRole::kClient ? SecretHeard::End::kServer : SecretHeard::End::kClient;
+  const SecretHeard heard(end, hears, this);
+  return SSL_do_handshake(ssl_.get());
+}
+
 // The handshake as far as it goes, then what was held back, then what has come.
 absl::Status Session::Go() {
   ERR_clear_error();
   if (!established_) {
-    const int done = SSL_do_handshake(ssl_.get());
+    const int done = Shake();
     const int why = SSL_get_error(ssl_.get(), done);
     if (done != 1 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
       if (!peer_fault_.empty()) return Fail(*refusal_, peer_fault_);
@@ -212,7 +215,6 @@ absl::Status Session::Go() {
     }
     if (done != 1) return absl::OkStatus();
     established_ = true;
-    TakeOver();
   }
   if (!unsent_.empty()) {
     const std::string now = std::exchange(unsent_, "");
@@ -241,16 +243,30 @@ absl::Status Session::Go() {
   }
 }
 
-/// From now on the records of TLS 1.3 are written here. OpenSSL goes on reading; what it says goes nowhere by itself.
-void Session::TakeOver() {
-  const std::string secret = std::exchange(secret_, "");
-  if (SSL_version(ssl_.get()) != TLS1_3_VERSION) return;
-  std::optional<WriteKey> key = WriteKey::Of(SSL_get_current_cipher(ssl_.get()), secret);
+/// From now on records are written here, if the latest of OpenSSL's, whose text is `latest`, is bit for bit the one
+/// that this session makes of it under the key and the number that it knows: then they are the right ones. Else never.
+/// OpenSSL goes on reading; what it says goes nowhere by itself.
+void Session::TakeOver(std::string_view latest) {
+  std::optional<WriteKey> key = openssl_.Key(SSL_get_current_cipher(ssl_.get()));
+  openssl_.Forget();
   if (!key) return;
-  writer_.emplace(*std::move(key));
+  --key->records;
+  RecordWriter writer(*std::move(key));
+  std::string same;
+  writer.Seal(RecordWriter::Content::kText, latest, same);
+  if (!wire_.ends_with(same)) return;
+  writer_ = std::move(writer);
   BIO_set_data(out_, nullptr);
-  SSL_set_msg_callback(ssl_.get(), SealSpoken);
-  SSL_set_msg_callback_arg(ssl_.get(), this);
+  SSL_free_buffers(ssl_.get());
+}
+
+absl::Status Session::WriteByOpenSsl(std::string_view piece) {
+  ERR_clear_error();
+  const int bytes = SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size()));
+  if (bytes != static_cast<int>(piece.size()))
+    return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
+  if (openssl_.count() >= kOpenSslRecords) TakeOver(piece);
+  return absl::OkStatus();
 }
 
 absl::Status Session::Feed(std::string_view wire) {
@@ -275,14 +291,11 @@ absl::Status Session::Write(std::string_view plain) {
   }
   while (!plain.empty()) {
     const std::string_view piece = plain.substr(0, kRecordBytes);
+    if (under_key_ >= bytes_of_a_key_ && SSL_version(ssl_.get()) == TLS1_3_VERSION) TellNextKey();
     if (writer_) {
-      if (under_key_ >= bytes_of_a_key_) TellNextKey();
       writer_->Seal(RecordWriter::Content::kText, piece, wire_);
     } else {
-      ERR_clear_error();
-      const int bytes = SSL_write(ssl_.get(), piece.data(), static_cast<int>(piece.size()));
-      if (bytes != static_cast<int>(piece.size()))
-        return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
+      BATON_RETURN_IF_ERROR(WriteByOpenSsl(piece));
     }
     plain.remove_prefix(piece.size());
     under_key_ += piece.size();
@@ -291,9 +304,13 @@ absl::Status Session::Write(std::string_view plain) {
 }
 
 void Session::TellNextKey() {
-  constexpr std::string_view kKeyUpdate("\x18\0\0\1\0", 5);  // of this end alone
-  writer_->Seal(RecordWriter::Content::kHandshake, kKeyUpdate, wire_);
-  writer_->TakeNextKey();
+  if (writer_) {
+    constexpr std::string_view kKeyUpdate("\x18\0\0\1\0", 5);  // of this end alone
+    writer_->Seal(RecordWriter::Content::kHandshake, kKeyUpdate, wire_);
+    writer_->TakeNextKey();
+  } else if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {  // else it goes before the next record
+    return;
+  }
   under_key_ = 0;
   ++keys_taken_;
 }
@@ -328,7 +345,8 @@ void Session::TakeWire(std::string& to) {
 std::string Session::TakePlain() { return std::exchange(plain_, ""); }
 
 std::optional<WriteKey> Session::GiveWriteKey() const {
-  return writer_ && keys_taken_ == 0 ? std::optional(writer_->key()) : std::nullopt;
+  if (!established_ || keys_taken_ > 0) return std::nullopt;
+  return writer_ ? std::optional(writer_->key()) : openssl_.Key(SSL_get_current_cipher(ssl_.get()));
 }
 
 std::string Session::alpn() const {
