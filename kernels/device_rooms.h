@@ -21,12 +21,15 @@ inline constexpr int64_t kDeviceWorkBytes = int64_t{256} << 20;
 /// for.
 inline constexpr int64_t kLibraryBytes = int64_t{32} << 20;
 
+/// Lists of tokens that go to the device with a step's inputs.
+inline constexpr int64_t kMostListBytes = int64_t{4} << 20;
+
 /// Elements and bytes of what the kernels of steps read and write.
 namespace device_sizes {
 inline constexpr int64_t kInt = 4, kAlignment = 16;
 inline constexpr int64_t kGroupRows = 16, kTileTokens = 256, kPrefillRows = 64;  ///< of attention
 inline constexpr int64_t kPrefillTile = 8, kDecodeGroup = 20, kDecodeItem = 16;
-inline constexpr int64_t kSampleRow = 80, kSampleOutput = 16;
+inline constexpr int64_t kSampleRow = 96, kSampleOutput = 16, kListEntry = 8;
 inline constexpr int64_t kSampleAlignment = 8 * kAlignment;
 inline constexpr int64_t kScales = 256 * 4;            ///< a table of KV scales: one for each head
 inline constexpr int64_t kKvLists = 4096 * (72 + 12);  ///< of the KV that a launch moves
@@ -72,10 +75,16 @@ inline int64_t WorkBytes(const StepLimits::Heads& heads, const StepLimits& limit
                    2 * device_sizes::kInt) +
          4 * device_sizes::kAlignment;
 }
+/// Of the lists of tokens that say what a step draws: those of penalties, of each sequence's whole context, up to what a
+/// copy takes in 0.1 ms. Longer ones go to the device apart.
+inline int64_t ListBytes(const StepLimits& limits) {
+  const int64_t tokens = 2 * std::min(limits.vocab, limits.positions);
+  return std::min(limits.logit_rows * tokens * device_sizes::kListEntry, kMostListBytes) + 2 * device_sizes::kAlignment;
+}
 /// Of the inputs of the largest step, which go to the device in one copy.
 inline int64_t InputBytes(const StepLimits& limits) {
   int64_t bytes = (limits.rows + limits.logit_rows) * device_sizes::kInt + 2 * device_sizes::kAlignment;
-  bytes += limits.logit_rows * device_sizes::kSampleRow + device_sizes::kAlignment;
+  bytes += limits.logit_rows * device_sizes::kSampleRow + device_sizes::kAlignment + ListBytes(limits);
   for (const int tokens : limits.tokens_per_block) bytes += ArrayBytes(limits, tokens);
   for (const StepLimits::Heads& heads : limits.attention) bytes += WorkBytes(heads, limits);
   return bytes;
@@ -94,7 +103,8 @@ inline int64_t DrawBytes(int64_t rows) {
 }
 /// One row of the sampler but for its copy of the logits: `entries` of lists, and a mask or none.
 inline int64_t SampleRowBytes(int64_t entries, bool masked, int64_t vocab) {
-  return device_sizes::kSampleRow + device_sizes::kSampleOutput + int64_t{kMostCudaLogprobs} * 8 + entries * 8 +
+  return device_sizes::kSampleRow + device_sizes::kSampleOutput + int64_t{kMostCudaLogprobs} * 8 +
+         entries * device_sizes::kListEntry +
          (masked ? (vocab + 31) / 32 * device_sizes::kInt : 0);
 }
 /// No row needs more than its whole vocabulary in every list; as many run at once as fit.

@@ -191,6 +191,8 @@ struct SampleRow {
   float frequency_penalty = 0.0f;          ///< over output tokens
   std::span<const int32_t> prompt_tokens;  ///< read when repetition_penalty ≠ 1
   std::span<const int32_t> output_tokens;  ///< read when a penalty is on
+  /// ≥ 0: the token that this row of the step given last takes, a DrawnToken, was output behind those.
+  int32_t unread_row = -1;
   std::span<const std::pair<int32_t, float>> logit_bias;
   std::span<const int32_t> allowed_tokens;  ///< empty: all
   std::span<const int32_t> banned_tokens;   ///< bad words, and stop ids while min_tokens is not reached
@@ -209,12 +211,6 @@ void CopyDrawNumbers(const From& from, To& to) {
   to.top_p = from.top_p;
   to.min_p = from.min_p;
   to.repetition_penalty = from.repetition_penalty;
-}
-
-/// Those, and the numbers of which a device may make lists.
-template <class Request>
-void CopySampleNumbers(const Request& from, SampleRow& to) {
-  CopyDrawNumbers(from, to);
   to.presence_penalty = from.presence_penalty;
   to.frequency_penalty = from.frequency_penalty;
 }

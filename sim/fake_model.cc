@@ -179,7 +179,11 @@ class FakeOps final : public kernels::Ops {
     std::vector<SampleResult> out;
     for (size_t r = 0; r < rows.size(); ++r) {
       if (on_sample_) on_sample_(rows[r]);
-      out.push_back(Draw(Row(logits, r), rows[r]));
+      SampleRow row = rows[r];
+      std::vector<int32_t> output(row.output_tokens.begin(), row.output_tokens.end());
+      if (row.unread_row >= 0) output.push_back(device_->taken.at(static_cast<size_t>(row.unread_row)));
+      row.output_tokens = output;
+      out.push_back(Draw(Row(logits, r), row));
     }
     return out;
   }
@@ -294,6 +298,7 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
     if (absl::Status s = before_forward(); !s.ok()) return s;
   }
   std::vector<uint64_t> hashes(batch.tokens.size(), 0);
+  taken.clear();
   const kernels::RaggedBatch& any = batch.groups.front();
   for (int s = 0; s < any.sequences(); ++s) {
     if (s == (any.sequences() + 1) / 2 && cancel.load()) return absl::CancelledError("cancelled half way");
@@ -320,6 +325,7 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
       }
       ++rows_run;
       rows_named += batch.tokens[row] < 0;
+      taken.push_back(TokenOf(batch, row));
     }
   }
   logits_.resize(batch.logit_rows.size() * kFakeVocab);

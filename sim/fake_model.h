@@ -43,6 +43,7 @@ class FakeModel final : public Model {
   int64_t rows_run = 0;
   int64_t rows_named = 0;      ///< of them, those whose token was a kernels::DrawnToken
   std::vector<int32_t> drawn;  ///< the tokens of the last draw, for those
+  std::vector<int32_t> taken;  ///< the tokens of the last step, by its rows
   /// When set, called at the start of every Forward (tests block or fail here).
   std::function<absl::Status()> before_forward;
 

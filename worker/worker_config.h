@@ -258,7 +258,7 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
   field("async-scheduling", c.async_scheduling, "",
         "plan a step of decodes while the step before it runs, and give it to the GPU; auto = on a GPU. What reads the "
-        "tokens on the host (grammars, penalties, bad words, beam searches) is planned between steps, as without");
+        "tokens on the host (grammars, bad words, beam searches) is planned between steps, as without");
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
   field("long-prefill-token-threshold", c.long_prefill_token_threshold, "tokens",
         "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound, or 4 % of "

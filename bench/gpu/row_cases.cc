@@ -102,8 +102,8 @@ KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
                                            DeviceArray<cuda::SampleRowParams>(cuda::PlanSample(plan, vocab).rows),
                                            DeviceArray<cuda::SampleRowOutput>(static_cast<size_t>(rows))});
   auto launch = [=](gpu::Stream& stream) {
-    cuda::LaunchSample(stream, {m->logits.data(), nullptr, vocab, m->params.data(), nullptr, nullptr, nullptr,
-                                m->out.data(), nullptr, nullptr, nullptr, rows, vocab});
+    cuda::LaunchSample(stream, {m->logits.data(), nullptr, vocab, m->params.data(), nullptr, nullptr, m->out.data(),
+                                nullptr, nullptr, nullptr, rows, vocab});
   };
   auto check = [=](gpu::Stream& stream) -> std::string {
     launch(stream);

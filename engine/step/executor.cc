@@ -242,7 +242,7 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   const int32_t vocab = model_.config().vocab_size;
   banned.erase(std::lower_bound(banned.begin(), banned.end(), vocab), banned.end());
   kernels::SampleRow row;
-  kernels::CopySampleNumbers(p, row);
+  kernels::CopyDrawNumbers(p, row);
   row.prompt_tokens = Slice(s.tokens, 0, s.prompt_len);
   row.output_tokens = Slice(s.tokens, s.prompt_len, known);
   row.logit_bias = p.logit_bias;
@@ -287,6 +287,7 @@ void Executor::PlanDraws(const StepPlan& plan) {
     const Sequence& s = sequences_.at(plan.sequences[static_cast<size_t>(wanted_[i].sequence)].id);
     if (wanted_[i].target >= 0 || s.grammar) return;
     rows.push_back(MakeSampleRow(s, banned_[i]));
+    if (s.unread > 0) rows.back().unread_row = wanted_[i].row;
     if (!banned_[i].empty() && !AnyTokenLeft(s.sampling.allowed_token_ids, banned_[i], model_.config().vocab_size))
       return;
   }

@@ -21,15 +21,14 @@ bool Scheduler::State::EndsByLength(const Sequence& s) const {
          s.length() + 1 >= options.max_model_len;
 }
 
-/// A decode of the running step, whose next row needs nothing but the token that the step draws. Penalties, banned
-/// words and grammars read the tokens themselves, on the host.
+/// A decode of the running step, whose next row needs nothing but the token that the step draws. Banned words and
+/// grammars read the tokens themselves, on the host.
 bool Scheduler::State::MayContinue(const Sequence& s) const {
   const Request& r = s.request->request;
   const SamplingParams& p = r.sampling;
   if (s.in_plans != 1 || s.last_planned != plans.back().step) return false;
   if (s.remaining() != 1 || s.length() <= r.prompt_len || !s.request->forked || s.request->beams) return false;
   if (s.grammar || p.grammar || !p.bad_words.empty() || ScoresPrompt(s)) return false;
-  if (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f) return false;
   if (static_cast<int32_t>(s.undelivered.size()) + 1 >= options.max_undelivered_tokens) return false;
   const std::vector<int32_t> banned = BannedBeforeMinTokens(p, s.length() - r.prompt_len);
   if (!banned.empty() && !AnyTokenLeft(p.allowed_token_ids, banned, options.vocab_size)) return false;

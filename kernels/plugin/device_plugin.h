@@ -14,7 +14,7 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 12;
+constexpr int kPluginVersion = 13;
 
 struct DeviceConfig {
   int number = 0;                 ///< of the device among those that the process sees

@@ -56,20 +56,20 @@ constexpr int MembersOf() {
 }
 
 TEST(SampleRow, EveryNumberOfARequestIsCopiedIntoIt) {
-  constexpr int kNotNumbersOfARequest = 10;  // from prompt_tokens on: lists, and what the executor sets for each step
+  constexpr int kNotNumbersOfARequest = 11;  // from prompt_tokens on: lists, and what the executor sets for each step
   engine::SamplingParams params;
   DecodeSamplingFields(EverySamplingField(), params);
   kernels::SampleRow row, neutral;
   std::memset(static_cast<void*>(&row), 0, offsetof(kernels::SampleRow, prompt_tokens));
   std::memset(static_cast<void*>(&neutral), 0, offsetof(kernels::SampleRow, prompt_tokens));
-  kernels::CopySampleNumbers(params, row);
+  kernels::CopyDrawNumbers(params, row);
   int copied = 0;
   for (size_t at = 0; at < offsetof(kernels::SampleRow, prompt_tokens); at += 4) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&row);
     copied += std::memcmp(bytes + at, reinterpret_cast<const std::byte*>(&neutral) + at, 4) != 0;
   }
   EXPECT_EQ(copied, MembersOf<kernels::SampleRow>() - kNotNumbersOfARequest)
-      << "a number lacks a line in CopyDrawNumbers or CopySampleNumbers, or stands behind prompt_tokens";
+      << "a number lacks a line in CopyDrawNumbers, or stands behind prompt_tokens";
 }
 
 }  // namespace

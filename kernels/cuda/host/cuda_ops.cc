@@ -102,7 +102,7 @@ void CudaOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float
     BATON_CHECK(id < 0 ? static_cast<size_t>(~id) < drawn_rows_ : id < table.rows(), "token ", id,
                 " of a vocabulary of ", table.rows(), ", ", drawn_rows_, " are drawn");
   }
-  const int32_t* on_device = TokensOnDevice(ids);
+  int32_t* on_device = TokensOnDevice(ids);
   auto launch = [&]<typename T>(const T* data) {
     cuda::LaunchEmbedding(stream_,
                           cuda::EmbeddingParams<T>{on_device, data, Row<float>(out), table.row_stride, out.row_stride,
@@ -215,14 +215,21 @@ void CudaOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> 
 
 // ---- logits
 
+void CudaOps::CheckUnread(std::span<const SampleRow> rows) const {
+  for (const SampleRow& row : rows)
+    BATON_CHECK(row.unread_row < Int(step_token_count_), "row ", row.unread_row, " of ", step_token_count_);
+}
+
 std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
-  return cuda::RunSample(stream_, sample_, logits, rows, work_bytes_);
+  CheckUnread(rows);
+  return cuda::RunSample(stream_, sample_, logits, rows, step_tokens_, work_bytes_);
 }
 
 // As Sample, when they do not fit into one launch, or nothing is prepared.
 std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
+  CheckUnread(rows);
   drawn_rows_ = 0;
   const bool given =
       given_draws_ && given_draws_->rows.data() == rows.data() && given_draws_->rows.size() == rows.size();
@@ -240,8 +247,9 @@ std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const
     draws = *std::exchange(given_draws_, std::nullopt);
   else
     draws.lists = cuda::PlanSample(rows, Int(logits.cols()));
+  draws.sent.step_tokens = step_tokens_;
   drawn_rows_ = rows.size();
-  return cuda::BeginSample(stream_, sample_, logits, std::move(draws.lists), draws.on_device,
+  return cuda::BeginSample(stream_, sample_, logits, std::move(draws.lists), draws.sent,
                            static_cast<int32_t*>(drawn_->data()), draw_slots_[next_draw_++ % draw_slots_.size()]);
 }
 

@@ -114,7 +114,7 @@ class CudaOps final : public Ops {
   struct GivenDraws {
     std::span<const SampleRow> rows;
     cuda::SampleLists lists;
-    const cuda::SampleRowParams* on_device = nullptr;  ///< null: they have lists of tokens, and were not sent
+    cuda::SampleInputs sent;
   };
   /// Calls of a step of decodes, and whether the sampler is the last of them.
   struct Recorded {
@@ -137,13 +137,15 @@ class CudaOps final : public Ops {
   cuda::StepUpload::Sharing SharingOf(int dim) const;
   int RecordedRows(const StepInputs& step) const;
   bool UploadStep(const StepInputs& step, int sequences, bool recorded);
+  bool PackDraws(std::span<const SampleRow> draws, size_t at, cuda::StepPacker& packer);
   absl::Status PrepareDraws(const StepLimits& limits);
   absl::Status RunUploaded(const StepInputs& step, const StepCalls& issue);
   absl::Status Replay(const StepInputs& step, const StepCalls& issue);
   absl::StatusOr<Recorded> Record(const StepInputs& step, const StepCalls& issue);
   bool DrawsInRecord(const Tensor& logits) const;
+  void CheckUnread(std::span<const SampleRow> rows) const;
   cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
-  const int32_t* TokensOnDevice(std::span<const int32_t> tokens);
+  int32_t* TokensOnDevice(std::span<const int32_t> tokens);
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
   template <typename Out>
   void OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
@@ -187,8 +189,10 @@ class CudaOps final : public Ops {
   cuda::StepArena step_arena_;                                   ///< all inputs of the step that runs
   std::optional<StepLimits> limits_;                             ///< once prepared
   std::optional<StepInputs> step_;                               ///< that runs
-  const int32_t *step_tokens_ = nullptr, *step_rows_ = nullptr;  ///< of step_, on the device
-  const cuda::SampleRowParams* step_draws_ = nullptr;            ///< of a recorded step: of all its rows
+  int32_t* step_tokens_ = nullptr;                               ///< of the last step, on the device
+  size_t step_token_count_ = 0;                                  ///< of them
+  const int32_t* step_rows_ = nullptr;                           ///< of step_, on the device
+  cuda::SampleInputs step_draws_;                                ///< of a recorded step: of all its rows
   std::map<size_t, Recorded> recorded_;                          ///< by number of rows
   std::set<size_t> connected_;  ///< numbers of rows of which a step was launched before one is recorded
   const void* recorded_memory_ = nullptr;

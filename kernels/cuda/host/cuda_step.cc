@@ -3,6 +3,7 @@
 // A recorded step is a graph per number of rows (StepLimits::recorded_rows), replayed with the pointers it was recorded
 // with: every array of its inputs lies at an offset that depends on the rows alone. A step of fewer rows is padded with
 // sequences that write no KV and attend to nothing; by row independence they change no bit of the others.
+#include <functional>
 #include <utility>
 
 #include "common/status.h"
@@ -129,13 +130,9 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
   cuda::StepPacker packer;
   const size_t at_tokens = packer.Add(step.tokens.data(), step.tokens.size()),
                at_rows = packer.Add(step.logit_rows.data(), step.logit_rows.size());
-  // Draws with lists of tokens are sent when they begin.
-  if (!step.draws.empty()) given_draws_ = {step.draws, cuda::PlanSample(step.draws, Int(limits_->vocab))};
-  const bool send = given_draws_ && given_draws_->lists.tokens.empty() && given_draws_->lists.masks.empty();
-  std::vector<cuda::SampleRowParams> draws;
-  if (send) draws = given_draws_->lists.rows;
-  if (recorded) draws.resize(step.logit_rows.size(), cuda::DrawsNothing());  // the sampler is in the record
-  const size_t at_draws = packer.Add(draws, step.logit_rows.size());
+  // The sampler is in a record, so there every row is told what to draw.
+  const size_t at_draws = packer.Add(std::vector<cuda::SampleRowParams>(
+      recorded || !step.draws.empty() ? step.logit_rows.size() : 0, cuda::DrawsNothing()));
   for (size_t g = 0; g < step.groups.size(); ++g)
     steps_[g].Pack(step.groups[g], limits_->tokens_per_block[g], sequences, packer);
   // The longest lists, those of full attention, come last: room behind them is not copied.
@@ -144,13 +141,28 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
                                                                                recorded ? &*limits_ : nullptr, packer);
     if (recorded && launches != 1) return false;
   }
-  const char* base = step_arena_.Send(packer.bytes());
-  step_draws_ = cuda::At<cuda::SampleRowParams>(base, at_draws);
-  if (send) given_draws_->on_device = step_draws_;
+  const bool sends = PackDraws(step.draws, at_draws, packer);
+  char* base = step_arena_.Send(packer.bytes());
+  step_tokens_ = reinterpret_cast<int32_t*>(base + at_tokens);
+  step_draws_ = {step_tokens_, cuda::At<cuda::SampleRowParams>(base, at_draws), base};
+  if (sends) given_draws_->sent = step_draws_;
   step_ = step;
-  step_tokens_ = cuda::At<int32_t>(base, at_tokens);
+  step_token_count_ = step.tokens.size();
   step_rows_ = cuda::At<int32_t>(base, at_rows);
   for (size_t g = 0; g < step.groups.size(); ++g) steps_[g].Bind(base);
+  return true;
+}
+
+// Lists that are too long are sent when the draw begins; then a record's sampler draws nothing.
+bool CudaOps::PackDraws(std::span<const SampleRow> draws, size_t at, cuda::StepPacker& packer) {
+  if (draws.empty()) return false;
+  given_draws_ = {draws, cuda::PlanSample(draws, Int(limits_->vocab))};
+  const cuda::SampleLists& lists = given_draws_->lists;
+  if (static_cast<int64_t>(lists.bytes()) + 2 * device_sizes::kAlignment > ListBytes(*limits_)) return false;
+  const size_t at_entries = packer.AddBehind(lists.entries), at_masks = packer.Add(lists.masks);
+  cuda::SampleLists placed{.rows = lists.rows};
+  placed.MoveBy(at_entries / sizeof(cuda::ListEntry), at_masks / sizeof(uint32_t));
+  packer.Replace(at, placed.rows);
   return true;
 }
 
@@ -163,8 +175,13 @@ cuda::StepUpload& CudaOps::UploadOf(const RaggedBatch& batch, int tokens_per_blo
   return steps_.Of(batch, tokens_per_block);
 }
 
-const int32_t* CudaOps::TokensOnDevice(std::span<const int32_t> tokens) {
-  return step_ && std::ranges::equal(tokens, step_->tokens) ? step_tokens_ : ids_.Upload(tokens);
+// A part of a step's rows has a part of its tokens.
+int32_t* CudaOps::TokensOnDevice(std::span<const int32_t> tokens) {
+  const auto before = [](const int32_t* a, const int32_t* b) { return std::less_equal<>()(a, b); };
+  if (step_ && before(step_->tokens.data(), tokens.data()) &&
+      before(tokens.data() + tokens.size(), step_->tokens.data() + step_->tokens.size()))
+    return step_tokens_ + (tokens.data() - step_->tokens.data());
+  return ids_.Upload(tokens);
 }
 // Not by their numbers alone: a recorded step's tokens may be the numbers of its rows.
 const int32_t* CudaOps::RowsOnDevice(std::span<const int32_t> rows) {
@@ -190,7 +207,7 @@ absl::Status CudaOps::RunUploaded(const StepInputs& step, const StepCalls& issue
   return issue(step).status();
 }
 
-// Whether there is room for the results of all rows at once. They have no lists of tokens, so their logits stay.
+// Whether there is room for the results of all rows at once.
 bool CudaOps::DrawsInRecord(const Tensor& logits) const {
   return logits.data != nullptr && drawn_ && static_cast<size_t>(logits.rows()) * sizeof(int32_t) <= drawn_->bytes() &&
          cuda::RecordedSampleBytes(logits.rows(), logits.cols()) <= sample_.bytes();
@@ -231,7 +248,7 @@ absl::Status CudaOps::Replay(const StepInputs& step, const StepCalls& issue) {
   stream_.Replay(found->second.graph);
   if (!found->second.draws) return absl::OkStatus();
   drawn_rows_ = 0;  // those of the draw before are gone
-  if (given_draws_ && given_draws_->on_device != nullptr) given_drawn_rows_ = step.logit_rows.size();
+  if (given_draws_ && given_draws_->sent.rows != nullptr) given_drawn_rows_ = step.logit_rows.size();
   return absl::OkStatus();
 }
 

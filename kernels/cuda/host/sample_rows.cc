@@ -7,32 +7,30 @@
 
 #include "common/check.h"
 #include "common/device_failure.h"
+#include "kernels/cuda/host/step_packer.h"
 
 namespace baton::cuda {
 namespace {
 
 using kernels::SampleRow;
-using Entry = std::pair<int32_t, float>;
 
 class ListWriter {
  public:
   ListWriter(SampleLists& lists, int vocab) : lists_(lists), vocab_(vocab) {}
 
-  /// Sorts `entries_`, joins equal tokens by adding their values, and appends them.
-  ListSlice Append(std::vector<Entry> entries) {
-    std::erase_if(entries, [&](const Entry& e) { return e.first < 0 || e.first >= vocab_; });
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.first < b.first; });
-    const auto begin = static_cast<int32_t>(lists_.tokens.size());
-    for (const Entry& e : entries) {
-      const bool again = static_cast<int32_t>(lists_.tokens.size()) > begin && lists_.tokens.back() == e.first;
-      if (again) {
-        lists_.values.back() += e.second;
-        continue;
-      }
-      lists_.tokens.push_back(e.first);
-      lists_.values.push_back(e.second);
+  /// Sorts `entries`, joins equal tokens by adding their values, and appends them.
+  ListSlice Append(std::vector<ListEntry> entries) {
+    std::erase_if(entries, [&](const ListEntry& e) { return e.token < 0 || e.token >= vocab_; });
+    std::ranges::stable_sort(entries, {}, &ListEntry::token);
+    const auto begin = static_cast<int32_t>(lists_.entries.size());
+    for (const ListEntry& e : entries) {
+      const bool again = static_cast<int32_t>(lists_.entries.size()) > begin && lists_.entries.back().token == e.token;
+      if (again)
+        lists_.entries.back().value += e.value;
+      else
+        lists_.entries.push_back(e);
     }
-    return {begin, static_cast<int32_t>(lists_.tokens.size())};
+    return {begin, static_cast<int32_t>(lists_.entries.size())};
   }
 
  private:
@@ -40,26 +38,20 @@ class ListWriter {
   int vocab_;
 };
 
-std::vector<Entry> WithValue(std::span<const int32_t> tokens, float value) {
-  std::vector<Entry> out;
+std::vector<ListEntry> WithValue(std::span<const int32_t> tokens, float value) {
+  std::vector<ListEntry> out;
   out.reserve(tokens.size());
-  for (int32_t t : tokens) out.emplace_back(t, value);
+  for (int32_t t : tokens) out.push_back({t, value});
   return out;
 }
 
-// presence + frequency · count of every token that was output.
-ListSlice Counted(const SampleRow& row, ListWriter& writer, SampleLists& lists) {
-  if (row.presence_penalty == 0.0f && row.frequency_penalty == 0.0f) return {0, 0};
-  const ListSlice slice = writer.Append(WithValue(row.output_tokens, 1.0f));
-  for (int i = slice.begin; i < slice.end; ++i)
-    lists.values[i] = row.frequency_penalty * lists.values[i] + row.presence_penalty;
-  return slice;
-}
+bool Repeats(const SampleRow& row) { return row.repetition_penalty != 1.0f; }
+bool Counts(const SampleRow& row) { return row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f; }
 
 ListSlice Seen(const SampleRow& row, ListWriter& writer) {
-  if (row.repetition_penalty == 1.0f) return {0, 0};
-  std::vector<Entry> all = WithValue(row.prompt_tokens, 0.0f);
-  for (int32_t t : row.output_tokens) all.emplace_back(t, 0.0f);
+  if (!Repeats(row)) return {0, 0};
+  std::vector<ListEntry> all = WithValue(row.prompt_tokens, 0.0f);
+  for (int32_t t : row.output_tokens) all.push_back({t, 0.0f});
   return writer.Append(std::move(all));
 }
 
@@ -76,6 +68,14 @@ int64_t Mask(const SampleRow& row, int vocab, std::vector<uint32_t>& masks) {
 
 }  // namespace
 
+void SampleLists::MoveBy(size_t entries_before, size_t masks_before) {
+  const auto by = static_cast<int32_t>(entries_before);
+  for (SampleRowParams& row : rows) {
+    for (ListSlice* list : {&row.bias, &row.seen, &row.counted}) *list = {list->begin + by, list->end + by};
+    if (row.mask_offset >= 0) row.mask_offset += static_cast<int64_t>(masks_before);
+  }
+}
+
 SampleLists PlanSample(std::span<const SampleRow> rows, int vocab) {
   SampleLists lists;
   ListWriter writer(lists, vocab);
@@ -87,11 +87,12 @@ SampleLists PlanSample(std::span<const SampleRow> rows, int vocab) {
     p.sequence_index = row.sequence_index;
     kernels::CopyDrawNumbers(row, p);
     // A ban is a bias of −∞: no later edit brings it back.
-    std::vector<Entry> bias = WithValue(row.banned_tokens, -std::numeric_limits<float>::infinity());
-    bias.insert(bias.end(), row.logit_bias.begin(), row.logit_bias.end());
+    std::vector<ListEntry> bias = WithValue(row.banned_tokens, -std::numeric_limits<float>::infinity());
+    for (const auto& [token, value] : row.logit_bias) bias.push_back({token, value});
     p.bias = writer.Append(std::move(bias));
     p.seen = Seen(row, writer);
-    p.counted = Counted(row, writer, lists);
+    if (Counts(row)) p.counted = writer.Append(WithValue(row.output_tokens, 1.0f));
+    p.unread_row = Repeats(row) || Counts(row) ? row.unread_row : -1;
     p.mask_offset = Mask(row, vocab, lists.masks);
     p.num_logprobs = row.num_logprobs;
     p.target = -1;
@@ -122,14 +123,13 @@ struct SampleLayout {
       if (lists.rows[r].num_logprobs >= 0 && lists.rows[r].target < 0) raw_rows = r + 1;
     PlaceResults(lists.rows.size(), raw_rows * vocab * 4);
     rows = Place(lists.rows.size() * sizeof(SampleRowParams));
-    tokens = Place(lists.tokens.size() * 4);
-    values = Place(lists.values.size() * 4);
+    entries = Place(lists.entries.size() * sizeof(ListEntry));
     masks = Place(lists.masks.size() * 4);
   }
   /// Of a recorded launch: any row may want a raw copy, and nothing is uploaded.
   explicit SampleLayout(const RecordedShape& shape) {
     PlaceResults(static_cast<size_t>(shape.rows), static_cast<size_t>(shape.rows * shape.vocab * 4));
-    rows = tokens = values = masks = total;
+    rows = entries = masks = total;
   }
   void PlaceResults(size_t count, size_t raw_bytes) {
     raw = Place(raw_bytes);
@@ -140,11 +140,12 @@ struct SampleLayout {
   }
   size_t Place(size_t bytes) { return std::exchange(total, total + Aligned(bytes)); }
   size_t total = 0;
-  size_t raw, out, top_tokens, top_values, rows, tokens, values, masks;
+  size_t raw, out, top_tokens, top_values, rows, entries, masks;
 };
 constexpr size_t kAlignment = kernels::device_sizes::kSampleAlignment;  ///< of a layout's arrays
 static_assert(kernels::device_sizes::kSampleRow == sizeof(SampleRowParams) &&
               kernels::device_sizes::kSampleOutput == sizeof(SampleRowOutput) &&
+              kernels::device_sizes::kListEntry == sizeof(ListEntry) &&
               kernels::kMostCudaLogprobs == kMaxTopLogprobs);
 
 size_t RowBytes(size_t entries, bool masked, size_t vocab) {
@@ -154,9 +155,8 @@ size_t RowBytes(size_t entries, bool masked, size_t vocab) {
 /// At most: equal tokens of a list are joined.
 size_t RowBytes(const SampleRow& row, size_t vocab) {
   const size_t bias = row.banned_tokens.size() + row.logit_bias.size();
-  const size_t seen = row.repetition_penalty == 1.0f ? 0 : row.prompt_tokens.size() + row.output_tokens.size();
-  const bool counts = row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
-  const size_t counted = counts ? row.output_tokens.size() : 0;
+  const size_t seen = Repeats(row) ? row.prompt_tokens.size() + row.output_tokens.size() : 0;
+  const size_t counted = Counts(row) ? row.output_tokens.size() : 0;
   return RowBytes(std::min(vocab, bias) + std::min(vocab, seen) + std::min(vocab, counted),
                   row.grammar_mask != nullptr || !row.allowed_tokens.empty(), vocab);
 }
@@ -172,8 +172,8 @@ size_t RowsThatFit(std::span<const SampleRow> rows, size_t vocab, size_t work_by
   return rows.size();
 }
 
-/// All but where the rows are, when they are not in `base`.
-SampleParams ParamsOf(const kernels::Tensor& logits, char* base, const SampleLayout& layout, int32_t* drawn) {
+SampleParams ParamsOf(const kernels::Tensor& logits, char* base, const SampleLayout& layout, const SampleInputs& sent,
+                      int32_t* drawn) {
   auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
   SampleParams p{};
   p.logits = logits.Data<float>();
@@ -182,38 +182,40 @@ SampleParams ParamsOf(const kernels::Tensor& logits, char* base, const SampleLay
   p.vocab = static_cast<int>(logits.cols());
   p.drawn = drawn;
   at(p.raw, layout.raw);
-  at(p.rows, layout.rows);
-  at(p.tokens, layout.tokens);
-  at(p.values, layout.values);
-  at(p.masks, layout.masks);
   at(p.out, layout.out);
   at(p.top_tokens, layout.top_tokens);
   at(p.top_logprobs, layout.top_values);
+  p.step_tokens = sent.step_tokens;
+  if (sent.rows != nullptr) {
+    p.rows = sent.rows;
+    p.entries = At<ListEntry>(sent.lists, 0);
+    p.masks = At<uint32_t>(sent.lists, 0);
+    return p;
+  }
+  at(p.rows, layout.rows);
+  at(p.entries, layout.entries);
+  at(p.masks, layout.masks);
   return p;
 }
 
-/// `rows`: lists.rows where they are on the device already, and the other lists are empty; else null. Returns where the
-/// results will be on the device, and how many bytes.
+/// Sends the lists first when they were not. Returns where the results will be on the device, and how many bytes.
 std::pair<const char*, size_t> Launch(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                      const SampleLists& lists, const SampleRowParams* rows, int32_t* drawn) {
+                                      const SampleLists& lists, const SampleInputs& sent, int32_t* drawn) {
   const size_t vocab = static_cast<size_t>(logits.cols());
   const SampleLayout layout(lists, vocab);
   char* base = static_cast<char*>(scratch.Ensure(layout.total));
-  if (rows == nullptr) {
+  if (sent.rows == nullptr) {
     std::vector<char> inputs(layout.total - layout.rows);
     const auto put = [&](size_t offset, const auto& values) {
       if (!values.empty())
         std::memcpy(inputs.data() + (offset - layout.rows), values.data(), values.size() * sizeof(values[0]));
     };
     put(layout.rows, lists.rows);
-    put(layout.tokens, lists.tokens);
-    put(layout.values, lists.values);
+    put(layout.entries, lists.entries);
     put(layout.masks, lists.masks);
     stream.Upload(base + layout.rows, inputs.data(), inputs.size());
   }
-  SampleParams p = ParamsOf(logits, base, layout, drawn);
-  if (rows != nullptr) p.rows = rows;
-  LaunchSample(stream, p);
+  LaunchSample(stream, ParamsOf(logits, base, layout, sent, drawn));
   return {base + layout.out, ResultLayout(lists.rows.size()).bytes};
 }
 
@@ -239,8 +241,8 @@ void Read(const char* bytes, std::span<const SampleRowParams> rows, const Result
 
 /// One launch, and its results.
 void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleLists& lists,
-              std::vector<kernels::SampleResult>& results) {
-  const auto [from, size] = Launch(stream, scratch, logits, lists, nullptr, nullptr);
+              const int32_t* step_tokens, std::vector<kernels::SampleResult>& results) {
+  const auto [from, size] = Launch(stream, scratch, logits, lists, {step_tokens}, nullptr);
   std::vector<char> bytes(size);
   stream.CopyAsync(bytes.data(), from, size);
   EndIfDeviceFailed(stream.Synchronize());
@@ -297,13 +299,14 @@ bool FitOneLaunch(std::span<const SampleRow> rows, int vocab, size_t work_bytes)
 }
 
 std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                             std::span<const SampleRow> rows, size_t work_bytes) {
+                                             std::span<const SampleRow> rows, const int32_t* step_tokens,
+                                             size_t work_bytes) {
   std::vector<kernels::SampleResult> results;
   results.reserve(rows.size());
   for (size_t first = 0; first < rows.size();) {
     const size_t count = RowsThatFit(rows.subspan(first), static_cast<size_t>(logits.cols()), work_bytes);
     RunLists(stream, scratch, logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(count)),
-             PlanSample(rows.subspan(first, count), static_cast<int>(logits.cols())), results);
+             PlanSample(rows.subspan(first, count), static_cast<int>(logits.cols())), step_tokens, results);
     first += count;
   }
   return results;
@@ -316,10 +319,10 @@ absl::Status DrawSlot::Reserve(const gpu::Stream& stream, int64_t rows) {
 }
 
 std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                           SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
+                                           SampleLists lists, const SampleInputs& sent, int32_t* drawn,
                                            DrawSlot& slot) {
   const size_t count = lists.rows.size();
-  const auto [from, size] = Launch(stream, scratch, logits, lists, on_device, drawn);
+  const auto [from, size] = Launch(stream, scratch, logits, lists, sent, drawn);
   return BeginRead(stream, from, ResultLayout(count), std::move(lists.rows), slot);
 }
 
@@ -333,12 +336,10 @@ int64_t RecordedSampleBytes(int64_t rows, int64_t vocab) {
   return static_cast<int64_t>(SampleLayout(RecordedShape{rows, vocab}).total);
 }
 
-void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleRowParams* rows,
+void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleInputs& sent,
                   int32_t* drawn) {
   const SampleLayout layout(RecordedShape{logits.rows(), logits.cols()});
-  SampleParams p = ParamsOf(logits, static_cast<char*>(scratch.Ensure(layout.total)), layout, drawn);
-  p.rows = rows;
-  LaunchSample(stream, p);
+  LaunchSample(stream, ParamsOf(logits, static_cast<char*>(scratch.Ensure(layout.total)), layout, sent, drawn));
 }
 
 std::unique_ptr<kernels::Draw> ReadRecordedSample(gpu::Stream& stream, Scratch& scratch,
@@ -365,7 +366,7 @@ std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scr
       lists.rows.push_back(row);
     }
     RunLists(stream, scratch, logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(lists.rows.size())), lists,
-             results);
+             nullptr, results);
   }
   return results;
 }

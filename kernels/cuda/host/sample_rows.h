@@ -14,9 +14,18 @@ namespace baton::cuda {
 
 struct SampleLists {
   std::vector<SampleRowParams> rows;
-  std::vector<int32_t> tokens;
-  std::vector<float> values;  ///< beside `tokens`
+  std::vector<ListEntry> entries;
   std::vector<uint32_t> masks;
+  /// But for the rows.
+  size_t bytes() const { return entries.size() * sizeof(ListEntry) + masks.size() * sizeof(uint32_t); }
+  /// Entries and masks lie behind so many others.
+  void MoveBy(size_t entries_before, size_t masks_before);
+};
+/// What was sent with a step's inputs.
+struct SampleInputs {
+  const int32_t* step_tokens = nullptr;   ///< of SampleRow::unread_row; null: there was no step
+  const SampleRowParams* rows = nullptr;  ///< null: they were not sent
+  const char* lists = nullptr;            ///< where the entries and the masks of `rows` are counted from
 };
 
 /// Tokens outside of the vocabulary are left out; biases of one token are summed.
@@ -25,7 +34,8 @@ SampleLists PlanSample(std::span<const kernels::SampleRow> rows, int vocab);
 /// Runs the sampler over logits [rows, vocab] (edited in place) and waits for the results: all rows at once, or as many
 /// at a time as `work_bytes` hold, one at least.
 std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                             std::span<const kernels::SampleRow> rows, size_t work_bytes);
+                                             std::span<const kernels::SampleRow> rows, const int32_t* step_tokens,
+                                             size_t work_bytes);
 /// The same for the log-probabilities of given tokens and of the `k` best.
 std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
                                                std::span<const int32_t> targets, int32_t k, size_t work_bytes);
@@ -42,11 +52,10 @@ struct DrawSlot {
   int64_t waits = 0;  ///< of the host for results
 };
 
-/// Launches the sampler over logits [rows, vocab] (edited in place); the results come into `slot`. `on_device`:
-/// lists.rows where they are there already, and the other lists are empty. `drawn` [rows] gets the tokens.
+/// Launches the sampler over logits [rows, vocab] (edited in place); the results come into `slot`. `drawn` [rows] gets
+/// the tokens.
 std::unique_ptr<kernels::Draw> BeginSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                           SampleLists lists, const SampleRowParams* on_device, int32_t* drawn,
-                                           DrawSlot& slot);
+                                           SampleLists lists, const SampleInputs& sent, int32_t* drawn, DrawSlot& slot);
 
 /// What a row of a recorded step is given that draws nothing: token 0 without a look at its logits.
 SampleRowParams DrawsNothing();
@@ -56,9 +65,9 @@ struct RecordedShape {
 };
 /// What all rows of a recorded step take of the sampler's memory.
 int64_t RecordedSampleBytes(int64_t rows, int64_t vocab);
-/// Records the sampler over `logits`, with results at the start of `scratch`, which has room for them: `rows`
-/// [logits.rows()] without lists of tokens, where the step reads them. `drawn` [logits.rows()] gets the tokens.
-void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleRowParams* rows,
+/// Records the sampler over `logits`, with results at the start of `scratch`, which has room for them: for as many rows
+/// where every step sends them. `drawn` [logits.rows()] gets the tokens.
+void RecordSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleInputs& sent,
                   int32_t* drawn);
 /// The results of the replay before, for the first rows, which are `rows`, come into `slot`.
 std::unique_ptr<kernels::Draw> ReadRecordedSample(gpu::Stream& stream, Scratch& scratch,

@@ -27,7 +27,7 @@ class StepArena {
   }
   /// Where the bytes will be on the device, until the next call. The host goes on while they are copied: it waits only
   /// when the copy before the last one is not done.
-  const char* Send(std::span<const char> bytes) {
+  char* Send(std::span<const char> bytes) {
     Pinned* half = halves_[next_++ % halves_.size()].get();
     if (half == nullptr || half->memory.bytes() < bytes.size()) return on_device_.Upload(bytes);
     half->Await();
@@ -35,7 +35,7 @@ class StepArena {
     void* to = on_device_.Ensure(bytes.size());
     stream_.CopyAsync(to, half->memory.data(), bytes.size());
     stream_.Record(half->copied);
-    return static_cast<const char*>(to);
+    return static_cast<char*>(to);
   }
   int64_t bytes() const { return on_device_.bytes(); }
 

@@ -25,6 +25,17 @@ class StepPacker {
   size_t Add(const std::vector<T>& values, size_t room = 0) {
     return Add(values.data(), values.size(), room);
   }
+  /// Without room before it that has no values: where it begins depends on those.
+  template <typename T>
+  size_t AddBehind(const std::vector<T>& values) {
+    bytes_.resize((used_ + 15) / 16 * 16);
+    return Add(values);
+  }
+  /// Others instead of those at `at`, as many.
+  template <typename T>
+  void Replace(size_t at, const std::vector<T>& values) {
+    std::copy_n(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T), bytes_.data() + at);
+  }
   /// Room at the end that has no values is left out.
   std::span<const char> bytes() const { return {bytes_.data(), used_}; }
   size_t room() const { return bytes_.size(); }

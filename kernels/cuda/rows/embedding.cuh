@@ -1,4 +1,4 @@
-// out[t] = table[ids[t]] · scale, where an id below 0 stands for a token that the step before drew.
+// out[t] = table[ids[t]] · scale, where an id below 0 stands for a token that the step before drew, and becomes it.
 //
 // Floor per token of h (bf16 table, f32 out): read 2h, write 4h bytes, h FLOP. Under 1 µs up to 256 tokens of 4096:
 // launch-bound.
@@ -11,7 +11,7 @@ namespace baton::cuda {
 
 template <typename Table>
 struct EmbeddingParams {
-  const int32_t* ids;  ///< [rows] i < 0: drawn[~i] instead
+  int32_t* ids;        ///< [rows] i < 0: drawn[~i], which is written in its place
   const Table* table;  ///< [vocab, hidden] f32, bf16 or f16
   float* out;          ///< [rows, hidden]
   int64_t table_stride, out_stride;
@@ -28,7 +28,13 @@ PX_KERNEL void PX_BOUNDS(kEmbeddingThreads) EmbeddingKernel(const PX_GRID_CONST 
   const int row = px::BlockX();
   px::GridDependencyWait();
   const int given = px::Load(p.ids + row);
-  const int id = (given < 0 && p.drawn != nullptr ? px::Load(p.drawn + ~given) : given) - p.first_id;
+  int id = given;
+  if (given < 0 && p.drawn != nullptr) {
+    id = px::Load(p.drawn + ~given);
+    px::SyncThreads();  // all have read what is given
+    if (px::ThreadX() == 0) px::Store(p.ids + row, id);
+  }
+  id -= p.first_id;
   const bool held = id >= 0 && id < p.ids_held;
   for (int c = px::ThreadX() * 4; c < p.hidden; c += kEmbeddingThreads * 4) {
     float v[4] = {};

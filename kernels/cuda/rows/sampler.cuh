@@ -23,9 +23,13 @@ namespace baton::cuda {
 
 constexpr int kMaxTopLogprobs = kernels::kMostCudaLogprobs;
 
-/// Entries of `SampleParams::tokens` and `values`.
+/// Of `SampleParams::entries`.
 struct ListSlice {
   int32_t begin, end;
+};
+struct ListEntry {
+  int32_t token;
+  float value;
 };
 /// How one row becomes a token. Tokens within a list are distinct and within the vocabulary (the host sees to it).
 struct SampleRowParams {
@@ -34,10 +38,11 @@ struct SampleRowParams {
   float temperature;  ///< ≤ 0: greedy
   int32_t top_k;      ///< 0: all
   float top_p, min_p;
-  float repetition_penalty;
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  int32_t unread_row;    ///< ≥ 0: the token of that row of the step, which the lists below lack, was output last
   ListSlice bias;        ///< values are added; −∞ bans
   ListSlice seen;        ///< get the repetition penalty
-  ListSlice counted;     ///< values are subtracted: presence + frequency · count
+  ListSlice counted;     ///< all of them seen, with how often: frequency · count + presence is subtracted
   int64_t mask_offset;   ///< words into `masks`; −1: none. Grammar and allowed tokens in one.
   int32_t num_logprobs;  ///< −1: none
   int32_t target;        ///< ≥ 0: no draw, the log-probability of this token is wanted
@@ -53,38 +58,57 @@ struct SampleParams {
   float* raw;     ///< [rows, vocab]: rows with log-probabilities and edits are copied here first
   int64_t stride;
   const SampleRowParams* rows;
-  const int32_t* tokens;
-  const float* values;
+  const ListEntry* entries;
   const uint32_t* masks;
   SampleRowOutput* out;  ///< [rows]
   int32_t* top_tokens;   ///< [rows, kMaxTopLogprobs] best first
   float* top_logprobs;
   int32_t* drawn;  ///< [rows] the tokens once more, for the next step's embedding; or null
   int count, vocab;
+  const int32_t* step_tokens = nullptr;  ///< of the step, by its rows: for `unread_row`
 };
 
 struct SamplerShared {
   LogitRowShared row;
   ShortlistShared list;
+  int32_t met[2];  ///< whether the unread token is in `seen`, and in `counted`
 };
 
-PX_DEVICE void EditLogits(const SampleParams& p, const SampleRowParams& r, float* logits) {
-  const int t = px::ThreadX();
+PX_DEVICE void Repeated(const SampleRowParams& r, float* x) {
+  const float v = px::Load(x);
+  px::Store(x, v > 0 ? v / r.repetition_penalty : px::Mul(v, r.repetition_penalty));
+}
+PX_DEVICE void Counted(const SampleRowParams& r, float* x, float count) {
+  px::Store(x, px::Load(x) - px::Add(px::Mul(r.frequency_penalty, count), r.presence_penalty));
+}
+/// The unread token is edited with its entry, or, when a list has none, by the first thread behind the list.
+PX_DEVICE void EditLogits(SamplerShared& smem, const SampleParams& p, const SampleRowParams& r, float* logits) {
+  const int t = px::ThreadX(), unread = r.unread_row >= 0 ? px::Load(p.step_tokens + r.unread_row) : -1;
+  if (t == 0) {
+    px::StoreShared(&smem.met[0], 0);
+    px::StoreShared(&smem.met[1], 0);
+  }
   for (int i = r.bias.begin + t; i < r.bias.end; i += kRowThreads) {
-    float* x = logits + px::Load(p.tokens + i);
-    px::Store(x, px::Add(px::Load(x), px::Load(p.values + i)));
+    float* x = logits + px::Load(&p.entries[i].token);
+    px::Store(x, px::Add(px::Load(x), px::Load(&p.entries[i].value)));
   }
   px::SyncThreads();
   for (int i = r.seen.begin + t; i < r.seen.end; i += kRowThreads) {
-    float* x = logits + px::Load(p.tokens + i);
-    const float v = px::Load(x);
-    px::Store(x, v > 0 ? v / r.repetition_penalty : px::Mul(v, r.repetition_penalty));
+    const int token = px::Load(&p.entries[i].token);
+    Repeated(r, logits + token);
+    if (token == unread) px::StoreShared(&smem.met[0], 1);
   }
   px::SyncThreads();
+  const bool repeats = unread >= 0 && r.repetition_penalty != 1.0f;
+  if (t == 0 && repeats && px::LoadShared(&smem.met[0]) == 0) Repeated(r, logits + unread);
   for (int i = r.counted.begin + t; i < r.counted.end; i += kRowThreads) {
-    float* x = logits + px::Load(p.tokens + i);
-    px::Store(x, px::Load(x) - px::Load(p.values + i));
+    const int token = px::Load(&p.entries[i].token);
+    Counted(r, logits + token, px::Load(&p.entries[i].value) + (token == unread ? 1.0f : 0.0f));
+    if (token == unread) px::StoreShared(&smem.met[1], 1);
   }
+  px::SyncThreads();
+  if (unread < 0) return;
+  if (t == 0 && px::LoadShared(&smem.met[1]) == 0) Counted(r, logits + unread, 1.0f);
   px::SyncThreads();
 }
 
@@ -314,7 +338,7 @@ PX_KERNEL_INLINE void PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2)) SampleKernel(con
       raw.logits = copy;
       px::SyncThreads();
     }
-    EditLogits(p, r, logits);
+    EditLogits(smem, p, r, logits);
     const LogitRow row{logits, r.mask_offset >= 0 ? p.masks + r.mask_offset : nullptr, p.vocab};
     const BestToken best = FindBest(smem.row, row, smem.list.entries);
     out.token = best.token;

@@ -40,14 +40,28 @@ class DeviceSteps : public testing::TestWithParam<const char*> {
     }
     return step;
   }
-  static std::vector<kernels::SampleRow> DrawsOf(const RandomStep& step) {
+  /// `output`: what each row's sequence has drawn, as far as the host knows. Half of the rows have penalties, strong
+  /// enough that a token of which one is forgotten is drawn again.
+  static std::vector<kernels::SampleRow> DrawsOf(const RandomStep& step,
+                                                 const std::vector<std::vector<int32_t>>& output) {
+    static const std::vector<int32_t> prompt{1, 2, 3, 3, 40};
     std::vector<kernels::SampleRow> rows(step.tokens.size());
     for (size_t r = 0; r < rows.size(); ++r) {
       rows[r].temperature = r % 2 == 0 ? 0.0f : 1.0f;
       rows[r].position = static_cast<uint64_t>(step.context[r]) + 1;
       rows[r].num_logprobs = r % 3 == 0 ? 3 : -1;
+      if (r % 4 >= 2) continue;
+      rows[r].repetition_penalty = 1.5f;
+      rows[r].presence_penalty = 1.0f;
+      rows[r].frequency_penalty = 0.5f;
+      rows[r].prompt_tokens = prompt;
+      rows[r].output_tokens = output[r];
+      if (step.tokens[r] < 0) rows[r].unread_row = static_cast<int32_t>(r);
     }
     return rows;
+  }
+  static void Append(const std::vector<kernels::SampleResult>& drawn, std::vector<std::vector<int32_t>>& output) {
+    for (size_t r = 0; r < drawn.size(); ++r) output[r].push_back(drawn[r].token);
   }
   static void GoOn(RandomStep& step) {
     for (int32_t& context : step.context) ++context;
@@ -125,7 +139,7 @@ TEST_P(DeviceSteps, ALayerOfDecodesIsTheLaunchesThatComputeIt) {
   EXPECT_EQ(on->ops->device_work().launches - before, kOutside + of_layers);
 }
 
-/// Greedy and drawn rows with every filter, log-probabilities of some: nothing that a list of tokens says.
+/// Greedy and drawn rows with every filter, log-probabilities of some; no lists of tokens.
 std::vector<kernels::SampleRow> PlainDraws(const RandomStep& step, std::mt19937& random) {
   const auto one_of = [&](std::initializer_list<float> values) { return values.begin()[random() % values.size()]; };
   std::vector<kernels::SampleRow> rows(step.tokens.size());
@@ -153,19 +167,25 @@ void ExpectEqual(const std::vector<kernels::SampleResult>& got, const std::vecto
   }
 }
 
-// A decode is one copy in, one replay and one copy of what was drawn; with lists of tokens (a bias here) the sampler
-// follows with a copy of its own. Steps are padded, and those that are not drawn from lie between.
+// A decode is one copy in, one replay and one copy of what was drawn, with lists of tokens too (biases, penalties, masks
+// of what is allowed). Steps are padded, and those that are not drawn from lie between.
 TEST_P(DeviceSteps, ARecordedStepDrawsWhatOthersDraw) {
   auto plain = Load({}), recorded = Load({1, 2, 4, 5});
   ASSERT_TRUE(plain.ok() && recorded.ok()) << plain.status() << recorded.status();
   for (DeviceModel* on : {&*plain, &*recorded}) Record(*on, {1, 2, 4, 5});
   static const std::vector<std::pair<int32_t, float>> bias{{5, 2.0f}, {9, -1.0f}};
+  static const std::vector<int32_t> tokens{5, 7, 7, 11, 200};
   std::mt19937 random(27);
   for (int i = 0; i < kRandomSteps; ++i) {
     const RandomStep step = Continuing(1 + static_cast<int32_t>(random() % 5), random);
     std::vector<kernels::SampleRow> draws = PlainDraws(step, random);
-    const bool listed = i % 4 == 3;
-    if (listed) draws.back().logit_bias = bias;
+    if (i % 4 == 3) draws.back().logit_bias = bias;
+    if (i % 4 == 2) draws.front().allowed_tokens = tokens;
+    if (i % 3 == 0) {
+      draws.back().repetition_penalty = 1.4f;
+      draws.back().presence_penalty = 0.6f;
+      draws.back().prompt_tokens = draws.back().output_tokens = tokens;
+    }
     const auto want_logits = Forward(*plain, step);
     const kernels::DeviceWork before = recorded->ops->device_work();
     const auto got_logits = Forward(*recorded, step, draws);
@@ -173,8 +193,8 @@ TEST_P(DeviceSteps, ARecordedStepDrawsWhatOthersDraw) {
     const auto got = recorded->ops->BeginSample(*got_logits, draws)->Take();
     const kernels::DeviceWork after = recorded->ops->device_work();
     EXPECT_EQ(after.replays - before.replays, 1);
-    EXPECT_EQ(after.launches - before.launches, listed ? 1 : 0);
-    EXPECT_EQ(after.copies - before.copies, listed ? 3 : 2);
+    EXPECT_EQ(after.launches - before.launches, 0);
+    EXPECT_EQ(after.copies - before.copies, 2);
     EXPECT_EQ(after.waits - before.waits, 1);
     ExpectEqual(got, plain->ops->Sample(*want_logits, draws));
     if (HasFailure()) FAIL() << "step " << i << " of " << step.tokens.size() << " rows";
@@ -195,6 +215,42 @@ TEST_P(DeviceSteps, DrawsThatHaveNoRoomInARecordFollowIt) {
   ExpectEqual(narrow->ops->BeginSample(*got, draws)->Take(), plain->ops->Sample(*want, draws));
 }
 
+// What does not go with the inputs follows the replay, with a copy of its own.
+TEST_P(DeviceSteps, ListsThatAreTooLongFollowTheReplay) {
+  const RandomLimits limits{.scored = 0};
+  ModelSource source = SourceWithin(std::string("tests/engine/model/goldens/") + GetParam(), limits);
+  auto plain = LoadOnDevice(source, limits, {});
+  source.recorded_rows = {5};
+  auto recorded = LoadOnDevice(source, limits, {});
+  ASSERT_TRUE(plain.ok() && recorded.ok()) << plain.status() << recorded.status();
+  Record(*recorded, {5});
+  std::mt19937 random(29);
+  const RandomStep step = Continuing(5, random);
+  std::vector<kernels::SampleRow> draws = PlainDraws(step, random);
+  std::vector<int32_t> tokens;
+  std::vector<std::pair<int32_t, float>> bias;
+  for (int32_t t = 0; t < 300; ++t) {
+    tokens.push_back(t);
+    bias.emplace_back(t, 0.01f * static_cast<float>(t % 7));
+  }
+  for (kernels::SampleRow& row : draws) {
+    row.logit_bias = bias;
+    row.repetition_penalty = 1.3f;
+    row.frequency_penalty = 0.2f;
+    row.prompt_tokens = row.output_tokens = tokens;
+  }
+  const auto want = Forward(*plain, step);
+  const kernels::DeviceWork before = recorded->ops->device_work();
+  const auto got = Forward(*recorded, step, draws);
+  ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+  const auto draw = recorded->ops->BeginSample(*got, draws);
+  const kernels::DeviceWork after = recorded->ops->device_work();
+  EXPECT_EQ(after.replays - before.replays, 1);
+  EXPECT_EQ(after.launches - before.launches, 1);
+  EXPECT_EQ(after.copies - before.copies, 3);
+  ExpectEqual(draw->Take(), plain->ops->Sample(*want, draws));
+}
+
 // Counted, and nothing of a step has run when the step behind it is given: the emulated stream runs what somebody waits
 // for.
 TEST_P(DeviceSteps, AStepIsGivenBeforeTheTokensOfTheOneBeforeItAreRead) {
@@ -206,19 +262,22 @@ TEST_P(DeviceSteps, AStepIsGivenBeforeTheTokensOfTheOneBeforeItAreRead) {
   for (const int32_t sequences : {4, 3, 1}) {
     const RandomStep start = Continuing(sequences, random);
     std::vector<std::vector<kernels::SampleResult>> want, got;
+    std::vector<std::vector<int32_t>> output(start.tokens.size());
     RandomStep step = start;
     for (size_t i = 0; i < kSteps; ++i) {
       const auto logits = Forward(*read, step);
       ASSERT_TRUE(logits.ok()) << logits.status();
-      want.push_back(read->ops->Sample(*logits, DrawsOf(step)));
+      want.push_back(read->ops->Sample(*logits, DrawsOf(step, output)));
+      Append(want.back(), output);
       for (size_t r = 0; r < step.tokens.size(); ++r) step.tokens[r] = want.back()[r].token;
       GoOn(step);
     }
+    output.assign(start.tokens.size(), {});
     step = start;
     std::array<bool, kSteps> ran{};
     std::unique_ptr<kernels::Draw> before;
     for (size_t i = 0; i < kSteps; ++i) {
-      const std::vector<kernels::SampleRow> draws = DrawsOf(step);
+      const std::vector<kernels::SampleRow> draws = DrawsOf(step, output);
       const kernels::DeviceWork at_first = ahead->ops->device_work();
       const auto logits = Forward(*ahead, step, draws, i == 0 ? 0 : sequences);
       ASSERT_TRUE(logits.ok()) << logits.status();
@@ -232,6 +291,7 @@ TEST_P(DeviceSteps, AStepIsGivenBeforeTheTokensOfTheOneBeforeItAreRead) {
       if (before != nullptr) {
         EXPECT_FALSE(ran[i - 1]) << "step " << i << " is given while the one before it is under way";
         got.push_back(before->Take());
+        Append(got.back(), output);
         EXPECT_TRUE(ran[i - 1]);
         EXPECT_FALSE(ran[i]) << "reading tokens waits for their own step";
         EXPECT_EQ(ahead->ops->device_work().waits - given.waits, 1);

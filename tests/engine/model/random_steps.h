@@ -124,10 +124,16 @@ inline std::vector<kernels::SampleRow> RowsToDraw(const RandomStep& step) {
   return rows;
 }
 
-/// Runs the step, and samples its rows, at once or as a draw, or scores them.
+/// Runs the step, and samples its rows, at once or as a draw (without lists, which a recorded step edits its logits
+/// by), or scores them.
 inline absl::StatusOr<StepAnswer> RunStep(DeviceModel& on, const RandomStep& step) {
   const bool sampled = step.targets.empty(), begun = sampled && step.context[0] % 2 == 0;
-  const std::vector<kernels::SampleRow> rows = sampled ? RowsToDraw(step) : std::vector<kernels::SampleRow>();
+  std::vector<kernels::SampleRow> rows = sampled ? RowsToDraw(step) : std::vector<kernels::SampleRow>();
+  for (size_t r = 0; begun && r < rows.size(); ++r) {
+    rows[r].logit_bias = {};
+    rows[r].repetition_penalty = 1.0f;
+    rows[r].frequency_penalty = 0.0f;
+  }
   BATON_ASSIGN_OR_RETURN(
       const kernels::Tensor logits,
       Forward(on, step, begun ? std::span<const kernels::SampleRow>(rows) : std::span<const kernels::SampleRow>()));

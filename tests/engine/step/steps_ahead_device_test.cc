@@ -30,9 +30,9 @@ class OnDevice {
     for (RequestKey key = 1; key <= kRequests; ++key) {
       Request r = MixedRequest(key, key * 31, 5 + static_cast<int32_t>(key * 13 % 40));
       r.sampling.prompt_logprobs = -1;
-      if (key % 3 != 0) {  // the others keep their penalties, and are not planned ahead
-        r.sampling.repetition_penalty = 1.0f;
-        r.sampling.presence_penalty = r.sampling.frequency_penalty = 0.0f;
+      if (key % 2 == 0) {
+        r.sampling.repetition_penalty = 1.3f;
+        r.sampling.frequency_penalty = 0.5f;
       }
       ASSERT_TRUE(engine_->Add(std::move(r)).ok());
       for (int step = 0; step < 8; ++step) engine_->Step();

@@ -40,16 +40,15 @@ SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
   return o;
 }
 
-/// Most steps that mix nothing else in: the kind that can be planned ahead. One in eight keeps its penalties.
+/// Most steps that mix nothing else in: the kind that can be planned ahead. One in sixteen has banned words, whose steps
+/// cannot.
 Request SomeRequest(RequestKey key, uint64_t seed) {
   std::mt19937_64 rng(seed);
   Request r = MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 70));
   SamplingParams& p = r.sampling;
   p.max_tokens += static_cast<int32_t>(rng() % 30);
   if (rng() % 3 != 0) p.ignore_eos = true;
-  if (rng() % 8 == 0) return r;
-  p.repetition_penalty = 1.0f;
-  p.presence_penalty = p.frequency_penalty = 0.0f;
+  if (rng() % 16 == 0) p.bad_words = {4, 5, -1};
   return r;
 }
 
@@ -267,6 +266,8 @@ TEST(StepsAhead, TokensThatTheHostHasNotReadAreNamed) {
       r.sampling.n = static_cast<int32_t>(key);
       r.sampling.temperature = 1;
       r.sampling.logprobs = 2;
+      r.sampling.repetition_penalty = 1.5f;
+      r.sampling.frequency_penalty = 0.5f;
       ASSERT_TRUE(h->Add(std::move(r)).ok());
     }
     h->RunAll();
@@ -305,9 +306,9 @@ TEST(StepsAhead, WhatReadsTheTokensOnTheHostIsNotPlannedAhead) {
     return h.steps_ahead;
   };
   EXPECT_EQ(steps_ahead([](Request&) {}), 10);
-  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.repetition_penalty = 1.1f; }), 0);
-  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.presence_penalty = 0.5f; }), 0);
-  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.frequency_penalty = 0.5f; }), 0);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.repetition_penalty = 1.1f; }), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.presence_penalty = 0.5f; }), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.frequency_penalty = 0.5f; }), 10);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.bad_words = {4, 5, -1}; }), 0);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.use_beam_search = true; }), 0);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.n = 3; }), 10);

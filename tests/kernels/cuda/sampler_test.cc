@@ -1,6 +1,7 @@
 // The sampler kernel: ties at a cut, vocabularies of any size, rows of any settings beside the reference of
 // sample_reference.h, and its synchronization against mutants. What SampleRow means is in
 // tests/kernels/contract/sample_test.cc.
+#include <array>
 #include <set>
 
 #include "kernels/cuda/host/sample_rows.h"
@@ -14,16 +15,17 @@ namespace {
 using kernels::SampleRow;
 
 struct SampleCase {
-  SampleCase(int rows_in, int vocab_in, const std::vector<SampleRow>& plan, unsigned seed)
+  SampleCase(int rows_in, int vocab_in, const std::vector<SampleRow>& plan, unsigned seed,
+             const std::vector<int32_t>& taken = {})
       : rows(rows_in),
         vocab(vocab_in),
         lists(cuda::PlanSample(plan, vocab_in)),
         logits(static_cast<size_t>(rows) * vocab),
         raw(logits.size()),
         params(lists.rows),
-        tokens(lists.tokens),
-        values(lists.values),
+        entries(lists.entries),
         masks(lists.masks),
+        step_tokens(taken),
         out(static_cast<size_t>(rows)),
         top_tokens(static_cast<size_t>(rows) * cuda::kMaxTopLogprobs),
         top_logprobs(top_tokens.size()),
@@ -35,8 +37,8 @@ struct SampleCase {
     std::fill_n(top_tokens.host(), top_tokens.size(), -1);
     for (int r = 0; r < rows; ++r) out[r] = {-1, NAN, -1, -1};
     cuda::LaunchSample(stream,
-                       {logits.data(), raw.data(), vocab, params.data(), tokens.data(), values.data(), masks.data(),
-                        out.data(), top_tokens.data(), top_logprobs.data(), nullptr, rows, vocab});
+                       {logits.data(), raw.data(), vocab, params.data(), entries.data(), masks.data(), out.data(),
+                        top_tokens.data(), top_logprobs.data(), nullptr, rows, vocab, step_tokens.data()});
   }
   std::string Run() {
     gpu::Stream stream;
@@ -53,9 +55,9 @@ struct SampleCase {
   cuda::SampleLists lists;
   Array<float> logits, raw;
   Array<cuda::SampleRowParams> params;
-  Array<int32_t> tokens;
-  Array<float> values;
+  Array<cuda::ListEntry> entries;
   Array<uint32_t> masks;
+  Array<int32_t> step_tokens;
   Array<cuda::SampleRowOutput> out;
   Array<int32_t> top_tokens;
   Array<float> top_logprobs;
@@ -111,6 +113,7 @@ TEST(CudaSampler, NothingAllowedGivesTokenZeroAndOneAllowedGivesIt) {
 /// A row's settings and the lists they point to.
 struct DrawnRow {
   std::vector<int32_t> prompt, output, allowed, banned;
+  std::vector<int32_t> whole_output;  ///< with the token that the host has not read
   std::vector<std::pair<int32_t, float>> bias;
   std::vector<uint32_t> mask;
   SampleRow row;
@@ -147,22 +150,32 @@ TEST(CudaSampler, AnyRowIsThatOfTheReference) {
   Sweep(6, [](Draw& draw) {
     const int rows = draw.Int(0, 6), vocab = draw.Chance(3) ? draw.Size(40) : draw.Size(6000);
     std::vector<DrawnRow> drawn;
-    std::vector<SampleRow> plan;
+    std::vector<SampleRow> plan, whole;
+    std::vector<int32_t> taken;
     for (int r = 0; r < rows; ++r) drawn.push_back(DrawRow(draw, vocab));
-    for (const DrawnRow& d : drawn) {
+    for (DrawnRow& d : drawn) {
       SampleRow row = d.row;
       row.prompt_tokens = d.prompt, row.output_tokens = d.output;
       row.allowed_tokens = d.allowed, row.banned_tokens = d.banned, row.logit_bias = d.bias;
       if (!d.mask.empty()) row.grammar_mask = d.mask.data();
+      taken.push_back(draw.Chance(2) && !d.output.empty() ? std::clamp(d.output[0], 0, vocab - 1)
+                                                          : draw.Int(0, vocab - 1));
+      d.whole_output = d.output;
+      if (draw.Chance(2)) {
+        row.unread_row = static_cast<int32_t>(plan.size());
+        d.whole_output.push_back(taken.back());
+      }
       plan.push_back(row);
+      row.output_tokens = d.whole_output;
+      whole.push_back(row);
     }
-    SampleCase c(rows, vocab, plan, static_cast<unsigned>(draw.Int(1, 1 << 30)));
+    SampleCase c(rows, vocab, plan, static_cast<unsigned>(draw.Int(1, 1 << 30)), taken);
     UnderEveryPolicy(
         [&](gpu::Stream& stream) { c.Launch(stream); },
         [&](const std::string& policy) {
           for (int r = 0; r < rows; ++r) {
             const std::span<const float> logits(c.source.data() + static_cast<size_t>(r) * vocab, vocab);
-            const SampleReference reference(logits, plan[r]);
+            const SampleReference reference(logits, whole[r]);
             EXPECT_EQ(reference.Reject(c.out[r].token), "") << policy << " row " << r << " vocabulary " << vocab;
             if (plan[r].num_logprobs < 0) continue;
             EXPECT_EQ(c.out[r].rank, reference.RankOf(c.out[r].token)) << policy << " row " << r;
@@ -177,6 +190,48 @@ TEST(CudaSampler, AnyRowIsThatOfTheReference) {
           }
         });
   });
+}
+
+// To the bit: what the row's own token adds is what it adds when the host knows it, in the lists or not.
+TEST(CudaSampler, ATokenThatTheHostHasNotReadCountsLikeOneThatItHas) {
+  constexpr int kVocab = 2100;
+  std::vector<int32_t> prompt, output;
+  for (int i = 0; i < 300; ++i) prompt.push_back(5 * i);
+  for (int i = 0; i < 200; ++i) output.push_back(3 * i % 400);
+  // In both lists, in the prompt alone, in none; of the first warp and of others.
+  const std::vector<int32_t> taken{3, 399, 5, 1490, 7, 2099};
+  std::vector<std::vector<int32_t>> longer;
+  std::vector<SampleRow> unread, read;
+  for (size_t r = 0; r < taken.size(); ++r) {
+    longer.push_back(output);
+    longer.back().push_back(taken[r]);
+  }
+  constexpr std::array<std::array<float, 3>, 4> kPenalties{
+      {{1.7f, 0.0f, 0.0f}, {1.0f, 0.3f, 0.0f}, {1.0f, 0.0f, -0.7f}, {0.6f, -0.9f, 0.13f}}};
+  for (const auto& [repetition, presence, frequency] : kPenalties) {
+    for (size_t r = 0; r < taken.size(); ++r) {
+      SampleRow row{.repetition_penalty = repetition,
+                    .presence_penalty = presence,
+                    .frequency_penalty = frequency,
+                    .prompt_tokens = prompt,
+                    .output_tokens = longer[r],
+                    .seed = r};
+      read.push_back(row);
+      row.output_tokens = output;
+      row.unread_row = static_cast<int32_t>(r);
+      unread.push_back(row);
+    }
+  }
+  const int rows = static_cast<int>(read.size());
+  SampleCase want(rows, kVocab, read, 5), got(rows, kVocab, unread, 5, taken);
+  ASSERT_EQ(want.Run(), "");
+  const std::vector<float> edited = Copy(want.logits);
+  UnderEveryPolicy([&](gpu::Stream& stream) { got.Launch(stream); },
+                   [&](const std::string& policy) {
+                     EXPECT_EQ(Copy(got.logits), edited) << policy;
+                     EXPECT_EQ(got.Tokens(), want.Tokens()) << policy;
+                   });
+  EXPECT_NE(edited, want.source);
 }
 
 /// Rows that the shortlist cannot hold, beside those that it can: the same tokens as the reference, from one to the
@@ -260,7 +315,7 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   plan[1].banned_tokens = banned;
   plan[1].seed = 5;
   // No top-k: the sum of the weights follows the search for the best at once. The best is the first warp's.
-  constexpr int kRows = 11, kVocab = 2100;
+  constexpr int kRows = 14, kVocab = 2100;
   for (unsigned seed = 8; seed < 12; ++seed)
     plan.push_back({.temperature = 1.3f, .top_p = 0.6f, .seed = seed, .num_logprobs = 3});
   // Cuts by digits.
@@ -268,10 +323,24 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
     plan.push_back({.temperature = 3.0f, .top_k = 900, .top_p = 0.7f, .seed = seed, .num_logprobs = 1});
   // The penalty of token 99 decides, and another warp than its reader's subtracts it.
   plan.push_back({.temperature = 0, .presence_penalty = 2.0f, .output_tokens = output});
-  SampleCase c(kRows, kVocab, plan, 8);
-  for (int r = 2; r + 1 < kRows; ++r) c.source[r * kVocab + 5] = 9.0f;
-  c.source[(kRows - 1) * kVocab + 99] = 12.0f;
-  c.source[(kRows - 1) * kVocab + 1500] = 11.5f;
+  // An unread token that other warps find in the lists, in one of them, in none: it decides, and another warp reads it.
+  const std::vector<int32_t> taken{591, 598, 401};
+  for (int r = 0; r < 3; ++r) {
+    plan.push_back({.temperature = 0,
+                    .repetition_penalty = 1.5f,
+                    .frequency_penalty = 1.0f,
+                    .prompt_tokens = prompt,
+                    .output_tokens = output,
+                    .unread_row = r});
+  }
+  SampleCase c(kRows, kVocab, plan, 8, taken);
+  for (int r = 2; r < 10; ++r) c.source[r * kVocab + 5] = 9.0f;
+  c.source[10 * kVocab + 99] = 12.0f;
+  c.source[10 * kVocab + 1500] = 11.5f;
+  for (int r = 0; r < 3; ++r) {
+    c.source[(11 + r) * kVocab + taken[r]] = 12.0f;
+    c.source[(11 + r) * kVocab + 1701] = r == 0 ? 6.5f : 7.5f;
+  }
   ASSERT_EQ(c.Run(), "");
   const std::vector<cuda::SampleRowOutput> want(c.out.host(), c.out.host() + kRows);
   const std::vector<int32_t> want_top(c.top_tokens.host(), c.top_tokens.host() + c.top_tokens.size());
