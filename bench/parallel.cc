@@ -68,6 +68,7 @@ class Ranks {
     const std::atomic<bool> cancel{false};
     BATON_CHECK(engine::RunRows(batch, {.ids = tokens}, *loaded_.model, *loaded_.memory, cancel, nullptr).ok());
     loaded_.ops->Sync();
+    if (loaded_.channel) loaded_.channel->Done();
   }
 
   std::unique_ptr<worker::RankHost> ranks_;

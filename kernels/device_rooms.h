@@ -75,8 +75,8 @@ inline int64_t WorkBytes(const StepLimits::Heads& heads, const StepLimits& limit
                    2 * device_sizes::kInt) +
          4 * device_sizes::kAlignment;
 }
-/// Of the lists of tokens that say what a step draws: those of penalties, of each sequence's whole context, up to what a
-/// copy takes in 0.1 ms. Longer ones go to the device apart.
+/// Of the lists of tokens that say what a step draws: those of penalties, of each sequence's whole context, up to what
+/// a copy takes in 0.1 ms. Longer ones go to the device apart.
 inline int64_t ListBytes(const StepLimits& limits) {
   const int64_t tokens = 2 * std::min(limits.vocab, limits.positions);
   return std::min(limits.logit_rows * tokens * device_sizes::kListEntry, kMostListBytes) + 2 * device_sizes::kAlignment;
@@ -104,8 +104,7 @@ inline int64_t DrawBytes(int64_t rows) {
 /// One row of the sampler but for its copy of the logits: `entries` of lists, and a mask or none.
 inline int64_t SampleRowBytes(int64_t entries, bool masked, int64_t vocab) {
   return device_sizes::kSampleRow + device_sizes::kSampleOutput + int64_t{kMostCudaLogprobs} * 8 +
-         entries * device_sizes::kListEntry +
-         (masked ? (vocab + 31) / 32 * device_sizes::kInt : 0);
+         entries * device_sizes::kListEntry + (masked ? (vocab + 31) / 32 * device_sizes::kInt : 0);
 }
 /// No row needs more than its whole vocabulary in every list; as many run at once as fit.
 inline int64_t SampleBytes(const StepLimits& limits, int64_t work_bytes) {

@@ -301,6 +301,9 @@ class Ops {
   /// A step has been given of which the host has read nothing, so that nobody has waited for it. With a KvMover its end
   /// is waited for: blocks that are given back have no work on them.
   virtual void EndStep() {}
+  /// The calls since the last of this, or since the start, are a step. Returns once the step before it is done: two at
+  /// most are under way.
+  virtual void FollowStep() {}
   /// Moves KV for the handoff, through `staging_bytes` of host memory at a time; `lends`: with an outbox and an inbox
   /// for the other devices of the machine. Null: Allocate's memory is the host's own. Asked for once, before the first
   /// step. ResourceExhausted with both numbers.
@@ -413,6 +416,8 @@ class Ops {
   virtual std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
     return std::make_unique<ReadyDraw>(Sample(logits, rows));
   }
+  /// Whether BeginSample returns before these rows are drawn, and waits for nothing.
+  virtual bool DrawsLater(std::span<const SampleRow>) const { return false; }
   /// Log-softmax of given tokens (prompt logprobs): for each row the target's logprob and rank, and the k best.
   virtual std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) = 0;
 };

@@ -103,18 +103,21 @@ class LaterDraw final : public kernels::Draw {
   struct Counts {
     int64_t begun = 0, taken = 0;
   };
-  LaterDraw(std::vector<SampleResult> results, Counts& counts)
-      : results_(std::move(results)), counts_(counts), number_(counts.begun++) {
+  LaterDraw(std::vector<SampleResult> results, FakeModel& device, Counts& counts)
+      : results_(std::move(results)), device_(device), steps_(device.steps), counts_(counts), number_(counts.begun++) {
     BATON_CHECK(counts_.begun - counts_.taken <= 2, counts_.begun, " draws are begun, ", counts_.taken, " taken");
   }
   bool ready() const override { return false; }
   std::vector<SampleResult> Take() override {
     BATON_CHECK(number_ == counts_.taken++, "draw ", number_, " is taken as number ", counts_.taken - 1);
+    if (device_.on_wait) device_.on_wait(steps_);
     return std::move(results_);
   }
 
  private:
   std::vector<SampleResult> results_;
+  const FakeModel& device_;
+  const int64_t steps_;
   Counts& counts_;
   const int64_t number_;
 };
@@ -129,7 +132,9 @@ class FakeOps final : public kernels::Ops {
   }
   void CopyToDevice(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
   void CopyToHost(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
-  void Sync() override {}
+  void Sync() override {
+    if (device_ != nullptr && device_->on_wait) device_->on_wait(device_->steps);
+  }
   absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Pack(const Tensor&, const float*) override { return Dies(); }
   void Embedding(std::span<const int32_t>, const Tensor&, float, const Tensor&) override { Dies().IgnoreError(); }
   void RmsNorm(const Tensor&, const float*, float, float, const Tensor&) override { Dies().IgnoreError(); }
@@ -176,6 +181,10 @@ class FakeOps final : public kernels::Ops {
     }
   }
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override {
+    Sync();
+    return Drawn(logits, rows);
+  }
+  std::vector<SampleResult> Drawn(const Tensor& logits, std::span<const SampleRow> rows) const {
     std::vector<SampleResult> out;
     for (size_t r = 0; r < rows.size(); ++r) {
       if (on_sample_) on_sample_(rows[r]);
@@ -189,12 +198,14 @@ class FakeOps final : public kernels::Ops {
   }
   std::unique_ptr<kernels::Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) override {
     if (device_ == nullptr) return Ops::BeginSample(logits, rows);
-    std::vector<SampleResult> results = Sample(logits, rows);
+    std::vector<SampleResult> results = Drawn(logits, rows);
     device_->drawn.clear();
     for (const SampleResult& result : results) device_->drawn.push_back(result.token);
-    return std::make_unique<LaterDraw>(std::move(results), draws_);
+    return std::make_unique<LaterDraw>(std::move(results), *device_, draws_);
   }
+  bool DrawsLater(std::span<const SampleRow>) const override { return device_ != nullptr; }
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override {
+    Sync();
     std::vector<SampleResult> out;
     for (size_t r = 0; r < targets.size(); ++r) out.push_back(Score(Row(logits, r), targets[r], k));
     return out;
@@ -294,6 +305,7 @@ int32_t FakeModel::TokenOf(const ForwardBatch& batch, int32_t row) const {
 
 absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                           const std::atomic<bool>& cancel) {
+  ++steps;
   if (before_forward) {
     if (absl::Status s = before_forward(); !s.ok()) return s;
   }

@@ -44,6 +44,9 @@ class FakeModel final : public Model {
   int64_t rows_named = 0;      ///< of them, those whose token was a kernels::DrawnToken
   std::vector<int32_t> drawn;  ///< the tokens of the last draw, for those
   std::vector<int32_t> taken;  ///< the tokens of the last step, by its rows
+  int64_t steps = 0;           ///< of which Forward was called
+  /// When set, called when the host waits for what the device was asked for in its first so many steps.
+  std::function<void(int64_t steps)> on_wait;
   /// When set, called at the start of every Forward (tests block or fail here).
   std::function<absl::Status()> before_forward;
 

@@ -31,10 +31,10 @@ std::string Answer::Text() const {
                       nothing_allowed ? " nothing allowed " : " ", error.ToString());
 }
 
-SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy)
+SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, StepChannel* channel)
     : fake_(std::make_unique<FakeModel>(options.layout, options.numerics, options.heads)),
       fake_ops_(MakeFakeOps({}, options.later ? fake_.get() : nullptr)) {
-  Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
+  Build(std::move(options), policy, *fake_, *fake_ops_, channel);
 }
 
 SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,

@@ -46,8 +46,8 @@ struct SteppedEngineOptions {
 
 class SteppedEngine {
  public:
-  /// With the fake model and ops.
-  explicit SteppedEngine(SteppedEngineOptions options, RolePolicy* policy = nullptr);
+  /// With the fake model and ops; `channel` as below.
+  explicit SteppedEngine(SteppedEngineOptions options, RolePolicy* policy = nullptr, StepChannel* channel = nullptr);
   /// With a real model; `options.layout` is the model's.
   /// `channel`: to the other ranks, where `options.layout` is that of rank 0.
   SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,

@@ -33,10 +33,13 @@ void Executor::Enqueue(const StepPlan& plan) {
   UnderWay step;
   step.result = Run(plan, step);
   const bool drawing = step.draw != nullptr;
-  if (!drawing || step.draw->ready() || channel_ != nullptr) Finish(step);  // other ranks go step by step
+  if (!drawing || step.draw->ready() || (step.published > 0 && !batch_.open)) Finish(step);
   if (!step.result.ok() || step.result->cancelled) lost_step_ = plan.step;
-  if (!drawing && !results_read_) channel_ != nullptr ? ops_.Sync() : ops_.EndStep();  // other ranks end each step, too
-  if (channel_ != nullptr) channel_->Done();
+  if (!drawing && !results_read_) {
+    if (channel_ == nullptr) ops_.EndStep();
+    if (step.published > 0) ops_.Sync();  // as the other ranks do
+  }
+  if (step.draw == nullptr) EndOnAllRanks(step);
   under_way_.push_back(std::move(step));
 }
 
@@ -44,8 +47,24 @@ absl::StatusOr<StepResult> Executor::Await() {
   BATON_CHECK(!under_way_.empty());
   UnderWay step = std::move(under_way_.front());
   under_way_.pop_front();
-  if (step.draw != nullptr) Finish(step);
+  if (step.draw == nullptr) return std::move(step.result);
+  if (step.published > 0 && step.published == channel_->published()) {
+    if (const absl::Status closed = channel_->Close(); !closed.ok()) step.result = closed;
+  }
+  Finish(step);
+  EndOnAllRanks(step);
   return std::move(step.result);
+}
+
+absl::Status Executor::Publish(UnderWay& step) {
+  if (channel_ == nullptr || (!batch_.has_rows() && batch_.copies.empty())) return absl::OkStatus();
+  const absl::Status published = channel_->Publish(batch_);
+  step.published = channel_->published();
+  return published;
+}
+
+void Executor::EndOnAllRanks(UnderWay& step) {
+  if (step.published > 0) channel_->Done();
 }
 
 void Executor::Finish(UnderWay& step) {
@@ -88,7 +107,7 @@ absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan, UnderWay& step) {
   BuildBatch(plan, /*rows=*/!lost);
   CollectLogitRows(plan, /*rows=*/!lost);
   PlanDraws(plan);
-  const absl::StatusOr<kernels::Tensor> logits = RunOnAllRanks(plan);
+  const absl::StatusOr<kernels::Tensor> logits = RunOnAllRanks(plan, step);
   if (absl::IsCancelled(logits.status()) || (logits.ok() && lost)) {
     result.cancelled = true;
     return result;
@@ -124,14 +143,14 @@ void Executor::ApplyChanges(const StepPlan& plan) {
   }
 }
 
-// With other ranks a step cannot stop between layers, so a cancel that is heard before it leaves its copies only.
-absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan) {
+// With other ranks a step cannot stop between layers, so a cancel that is heard before it leaves its copies only. The
+// others do not wait for its end when the device draws by itself: another may follow.
+absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan, UnderWay& step) {
   const bool rows = batch_.has_rows();
   const bool cancelled = channel_ != nullptr && cancel_.load(std::memory_order_relaxed);
-  if (channel_ != nullptr) {
-    if (cancelled) batch_.DropRows();
-    if (batch_.has_rows() || !batch_.copies.empty()) BATON_RETURN_IF_ERROR(channel_->Publish(batch_));
-  }
+  batch_.open = channel_ != nullptr && !draws_.empty() && ops_.DrawsLater(draws_);
+  if (cancelled) batch_.DropRows();
+  BATON_RETURN_IF_ERROR(Publish(step));
   RunCopies(batch_, memory_, ops_);
   if (cancelled && rows) return absl::CancelledError("cancelled before the step");
   if (!rows) return kernels::Tensor();

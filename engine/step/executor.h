@@ -77,6 +77,7 @@ class Executor {
     absl::StatusOr<StepResult> result;
     std::unique_ptr<kernels::Draw> draw;  ///< null: the result is whole
     std::vector<int32_t> drawn;           ///< by its rows: indices into result.sequences
+    uint64_t published = 0;               ///< to the other ranks as the step of that number; 0: they have none of it
   };
   struct LogitRow {
     int32_t row = 0;       ///< of the batch
@@ -96,7 +97,9 @@ class Executor {
   /// to score, something left to draw everywhere.
   void PlanDraws(const StepPlan& plan);
   void BeginDraws(const StepPlan& plan, const kernels::Tensor& logits, UnderWay& step);
-  absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan);
+  absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan, UnderWay& step);
+  absl::Status Publish(UnderWay& step);
+  void EndOnAllRanks(UnderWay& step);
   kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
   /// Puts the grammar's mask into `row`; false, and `result` says why, when no token can be drawn.
   bool MayDraw(Sequence& sequence, std::chrono::steady_clock::time_point until, const std::vector<int32_t>& banned,

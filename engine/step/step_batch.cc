@@ -45,10 +45,11 @@ void StepBatch::DropRows() {
   context.clear();
   logit_rows.clear();
   for (std::vector<int32_t>& tables : block_tables) tables.clear();
+  open = false;
 }
 
 std::vector<int32_t> StepBatch::Encode() const {
-  std::vector<int32_t> words, flat;
+  std::vector<int32_t> words{open ? 1 : 0}, flat;
   for (const BlockCopy& copy : copies) flat.insert(flat.end(), {copy.group, copy.src, copy.dst});
   Append(words, flat);
   Append(words, row_start);
@@ -59,8 +60,9 @@ std::vector<int32_t> StepBatch::Encode() const {
 }
 
 absl::StatusOr<StepBatch> StepBatch::Decode(std::span<const int32_t> words) {
-  Reader in(words);
   StepBatch batch;
+  batch.open = !words.empty() && words[0] == 1;
+  Reader in(words.subspan(std::min<size_t>(1, words.size())));
   const std::vector<int32_t> flat = in.List();
   for (size_t i = 0; i + kCopyWords <= flat.size(); i += kCopyWords) {
     batch.copies.push_back({flat[i], flat[i + 1], flat[i + 2]});

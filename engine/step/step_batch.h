@@ -22,6 +22,7 @@ struct StepBatch {
   std::vector<int32_t> context;                    ///< [sequences]
   std::vector<int32_t> logit_rows;                 ///< ascending; a row may come again
   std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: [sequences, stride]
+  bool open = false;  ///< another step may follow before it ends; else it has ended before another is told
 
   bool has_rows() const { return !context.empty(); }
   /// Copies stay.

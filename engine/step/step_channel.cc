@@ -5,7 +5,17 @@
 namespace baton::engine {
 
 absl::Status StepChannel::Publish(const StepBatch& batch) {
-  *running_ = ++published_;
+  ++published_;
+  *running_ = over_ + 1;
+  return Send(batch);
+}
+
+// As a step without anything to do.
+absl::Status StepChannel::Close() { return Send({}); }
+
+void StepChannel::Done() { *running_ = ++over_ < published_ ? over_ + 1 : 0; }
+
+absl::Status StepChannel::Send(const StepBatch& batch) {
   std::vector<int32_t> words = batch.Encode();
   auto count = static_cast<uint64_t>(words.size());
   BATON_RETURN_IF_ERROR(world_.Broadcast(0, std::as_writable_bytes(std::span(&count, 1))));
@@ -33,10 +43,10 @@ absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, k
     BATON_ASSIGN_OR_RETURN(const std::optional<StepBatch> batch, channel.Next());
     if (!batch.has_value()) return absl::OkStatus();
     RunCopies(*batch, memory, ops);
-    if (!batch->has_rows()) continue;
-    absl::Status status = RunRows(*batch, {}, model, memory, never, nullptr).status();
+    absl::Status status;
+    if (batch->has_rows()) status = RunRows(*batch, {}, model, memory, never, nullptr).status();
     if (status.ok()) {
-      ops.Sync();  // a step at a time: a device is not asked for more than its ranks can follow
+      batch->open ? ops.FollowStep() : ops.Sync();
       status = model.LinksHealth();
     }
     if (!status.ok()) {

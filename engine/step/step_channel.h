@@ -20,9 +20,13 @@ class StepChannel {
 
   // ---- rank 0
   absl::Status Publish(const StepBatch& batch);
-  /// The step that was published last is over.
-  void Done() { *running_ = 0; }
-  /// The number of the step that runs, 0: none does. Any thread may read it, and keep it.
+  /// How many were published.
+  uint64_t published() const { return published_; }
+  /// None follows the open step that was published last before it ends: the others end it.
+  absl::Status Close();
+  /// The oldest of those that were published and are not over is over.
+  void Done();
+  /// The number of the oldest step that is not over, 0: all are. Any thread may read it, and keep it.
   std::shared_ptr<const std::atomic<uint64_t>> running() const { return running_; }
   /// No more steps: the others' Next has nothing.
   absl::Status End();
@@ -36,7 +40,8 @@ class StepChannel {
 
  private:
   Communicator& world_;
-  uint64_t published_ = 0;
+  absl::Status Send(const StepBatch& batch);
+  uint64_t published_ = 0, over_ = 0;
   const std::shared_ptr<std::atomic<uint64_t>> running_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 

@@ -58,8 +58,9 @@ std::string TermsOf(const WorkerConfig& config) {
 }
 
 std::string TermsOf(const std::string& model_digest, const kernels::OpsTraits& traits) {
-  return StrCat("model digest ", model_digest, "\nISA ", traits.isa, "\nkernels ", traits.kernel_version, "\ncompute ",
-                DTypeName(traits.compute), "\nKV ", DTypeName(traits.kv), "\n");
+  constexpr int kStepForm = 2;  // of engine::StepBatch, as it is sent
+  return StrCat("steps of form ", kStepForm, "\nmodel digest ", model_digest, "\nISA ", traits.isa, "\nkernels ",
+                traits.kernel_version, "\ncompute ", DTypeName(traits.compute), "\nKV ", DTypeName(traits.kv), "\n");
 }
 
 absl::Status AgreeOnTerms(engine::Communicator* world, const std::string& terms) {

@@ -226,6 +226,11 @@ std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const 
   return cuda::RunSample(stream_, sample_, logits, rows, step_tokens_, work_bytes_);
 }
 
+bool CudaOps::DrawsLater(std::span<const SampleRow> rows) const {
+  return drawn_ && limits_ && rows.size() * sizeof(int32_t) <= drawn_->bytes() &&
+         cuda::FitOneLaunch(rows, Int(limits_->vocab), work_bytes_);
+}
+
 // As Sample, when they do not fit into one launch, or nothing is prepared.
 std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
@@ -239,9 +244,7 @@ std::unique_ptr<Draw> CudaOps::BeginSample(const Tensor& logits, std::span<const
                                     {static_cast<int64_t>(std::exchange(given_drawn_rows_, 0)), logits.cols()},
                                     draw_slots_[next_draw_++ % draw_slots_.size()]);
   }
-  if (!drawn_ || rows.size() * sizeof(int32_t) > drawn_->bytes() ||
-      !cuda::FitOneLaunch(rows, Int(logits.cols()), work_bytes_))
-    return Ops::BeginSample(logits, rows);
+  if (!DrawsLater(rows)) return Ops::BeginSample(logits, rows);
   GivenDraws draws;
   if (given)
     draws = *std::exchange(given_draws_, std::nullopt);

@@ -74,6 +74,7 @@ class CudaOps final : public Ops {
   void EndStep() override {
     if (hands_over_) Sync();
   }
+  void FollowStep() override;
   absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes, bool lends) override;
   absl::StatusOr<std::shared_ptr<RankGroup>> JoinGroup(const GroupSeat& seat) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
@@ -107,6 +108,7 @@ class CudaOps final : public Ops {
   void SoftCap(float cap, const Tensor& x) override;
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
   std::unique_ptr<Draw> BeginSample(const Tensor& logits, std::span<const SampleRow> rows) override;
+  bool DrawsLater(std::span<const SampleRow> rows) const override;
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override;
 
  private:
@@ -186,15 +188,15 @@ class CudaOps final : public Ops {
   std::set<cuda::LtWeight> library_weights_;  ///< what it may multiply
   int not_its_scales_ = 0;                    ///< weights in e4m3 whose scales it has none like
   cuda::StepUploads steps_;
-  cuda::StepArena step_arena_;                                   ///< all inputs of the step that runs
-  std::optional<StepLimits> limits_;                             ///< once prepared
-  std::optional<StepInputs> step_;                               ///< that runs
-  int32_t* step_tokens_ = nullptr;                               ///< of the last step, on the device
-  size_t step_token_count_ = 0;                                  ///< of them
-  const int32_t* step_rows_ = nullptr;                           ///< of step_, on the device
-  cuda::SampleInputs step_draws_;                                ///< of a recorded step: of all its rows
-  std::map<size_t, Recorded> recorded_;                          ///< by number of rows
-  std::set<size_t> connected_;  ///< numbers of rows of which a step was launched before one is recorded
+  cuda::StepArena step_arena_;           ///< all inputs of the step that runs
+  std::optional<StepLimits> limits_;     ///< once prepared
+  std::optional<StepInputs> step_;       ///< that runs
+  int32_t* step_tokens_ = nullptr;       ///< of the last step, on the device
+  size_t step_token_count_ = 0;          ///< of them
+  const int32_t* step_rows_ = nullptr;   ///< of step_, on the device
+  cuda::SampleInputs step_draws_;        ///< of a recorded step: of all its rows
+  std::map<size_t, Recorded> recorded_;  ///< by number of rows
+  std::set<size_t> connected_;           ///< numbers of rows of which a step was launched before one is recorded
   const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
@@ -204,6 +206,9 @@ class CudaOps final : public Ops {
   size_t drawn_rows_ = 0;             ///< of it
   std::array<cuda::DrawSlot, 2> draw_slots_;
   size_t next_draw_ = 0;
+  std::array<gpu::Event, 2> step_ends_;  ///< of the last two steps that were followed
+  size_t next_end_ = 0;
+  int64_t follow_waits_ = 0;             ///< for them
   CodeRooms codes_;                      ///< what the weights that are packed need of the three below
   Scratch ordered_;                      ///< x of a linear layer in the order of its weight's inputs
   Scratch expanded_;                     ///< outputs of a weight in codes, in bf16

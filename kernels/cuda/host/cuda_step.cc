@@ -141,6 +141,7 @@ bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
                                                                                recorded ? &*limits_ : nullptr, packer);
     if (recorded && launches != 1) return false;
   }
+  BATON_CHECK(step.draws.size() <= step.logit_rows.size());
   const bool sends = PackDraws(step.draws, at_draws, packer);
   char* base = step_arena_.Send(packer.bytes());
   step_tokens_ = reinterpret_cast<int32_t*>(base + at_tokens);
@@ -276,7 +277,14 @@ absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& s
 
 DeviceWork CudaOps::device_work() const {
   const gpu::StreamCounts& counts = stream_.counts();
-  return {counts.launches, counts.replays, counts.copies, counts.waits + draw_slots_[0].waits + draw_slots_[1].waits};
+  return {counts.launches, counts.replays, counts.copies,
+          counts.waits + follow_waits_ + draw_slots_[0].waits + draw_slots_[1].waits};
+}
+
+void CudaOps::FollowStep() {
+  stream_.Record(step_ends_[next_end_++ % step_ends_.size()]);
+  EndIfDeviceFailed(step_ends_[next_end_ % step_ends_.size()].Synchronize());
+  ++follow_waits_;
 }
 
 }  // namespace baton::kernels

@@ -145,8 +145,7 @@ struct SampleLayout {
 constexpr size_t kAlignment = kernels::device_sizes::kSampleAlignment;  ///< of a layout's arrays
 static_assert(kernels::device_sizes::kSampleRow == sizeof(SampleRowParams) &&
               kernels::device_sizes::kSampleOutput == sizeof(SampleRowOutput) &&
-              kernels::device_sizes::kListEntry == sizeof(ListEntry) &&
-              kernels::kMostCudaLogprobs == kMaxTopLogprobs);
+              kernels::device_sizes::kListEntry == sizeof(ListEntry) && kernels::kMostCudaLogprobs == kMaxTopLogprobs);
 
 size_t RowBytes(size_t entries, bool masked, size_t vocab) {
   return static_cast<size_t>(

@@ -167,8 +167,8 @@ void ExpectEqual(const std::vector<kernels::SampleResult>& got, const std::vecto
   }
 }
 
-// A decode is one copy in, one replay and one copy of what was drawn, with lists of tokens too (biases, penalties, masks
-// of what is allowed). Steps are padded, and those that are not drawn from lie between.
+// A decode is one copy in, one replay and one copy of what was drawn, with lists of tokens too (biases, penalties,
+// masks of what is allowed). Steps are padded, and those that are not drawn from lie between.
 TEST_P(DeviceSteps, ARecordedStepDrawsWhatOthersDraw) {
   auto plain = Load({}), recorded = Load({1, 2, 4, 5});
   ASSERT_TRUE(plain.ok() && recorded.ok()) << plain.status() << recorded.status();
@@ -217,7 +217,7 @@ TEST_P(DeviceSteps, DrawsThatHaveNoRoomInARecordFollowIt) {
 
 // What does not go with the inputs follows the replay, with a copy of its own.
 TEST_P(DeviceSteps, ListsThatAreTooLongFollowTheReplay) {
-  const RandomLimits limits{.scored = 0};
+  const RandomLimits limits{.positions = 24};
   ModelSource source = SourceWithin(std::string("tests/engine/model/goldens/") + GetParam(), limits);
   auto plain = LoadOnDevice(source, limits, {});
   source.recorded_rows = {5};
@@ -225,7 +225,15 @@ TEST_P(DeviceSteps, ListsThatAreTooLongFollowTheReplay) {
   ASSERT_TRUE(plain.ok() && recorded.ok()) << plain.status() << recorded.status();
   Record(*recorded, {5});
   std::mt19937 random(29);
-  const RandomStep step = Continuing(5, random);
+  RandomStep step;
+  step.stride = 1;
+  for (int32_t s = 0; s < 5; ++s) {
+    step.row_start.push_back(s + 1);
+    step.context.push_back(0);
+    step.logit_rows.push_back(s);
+    step.tokens.push_back(s * 7);
+    step.tables.push_back(s);
+  }
   std::vector<kernels::SampleRow> draws = PlainDraws(step, random);
   std::vector<int32_t> tokens;
   std::vector<std::pair<int32_t, float>> bias;

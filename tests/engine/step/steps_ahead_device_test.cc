@@ -1,7 +1,10 @@
-// Steps that a GPU is given before the tokens of the running one are read: the answers are those of one step at a time.
+// Steps that GPUs are given before the tokens of the running one are read: the answers are those of one step at a time.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/engine/model/random_steps.h"
+#include "tests/engine/parallel/rank_threads.h"
 #include "tests/engine/step/requests.h"
 
 namespace baton::engine {
@@ -77,6 +80,115 @@ TEST(StepsAheadOnADevice, AnswersAreThoseOfOneStepAtATime) {
     EXPECT_EQ(got.Text(), want.Text()) << "request " << key.first << " choice " << key.second;
   }
   EXPECT_GE(whole, 7);
+}
+
+/// Ranks on GPUs of their own, which are given three answers of equal length.
+class OnGpus {
+ public:
+  OnGpus(const RankThreads::Shape& shape, bool ahead) : ranks_(OptionsFor(shape)) {
+    SteppedEngineOptions options;
+    options.layout = ranks_.layout();
+    options.num_blocks.assign(options.layout.groups.size(), kBlocks);
+    options.scheduler.max_model_len = kPositions;
+    options.scheduler.max_num_seqs = kSequences;
+    options.scheduler.max_num_batched_tokens = 64;
+    options.ahead = ahead;
+    engine_ = std::make_unique<SteppedEngine>(options, nullptr, ranks_.model(), ranks_.ops(), ranks_.channel.get());
+    for (RequestKey key = 1; key <= kSequences - 1; ++key) {
+      Request r = MakeRequest(key, RandomTokens(key, 4 + static_cast<int32_t>(key) * 5, 500), 12);
+      r.sampling.ignore_eos = true;
+      r.sampling.temperature = key == 1 ? 0.0f : 1.0f;
+      r.sampling.seed = key;
+      r.sampling.logprobs = 2;
+      r.sampling.frequency_penalty = key == 2 ? 1.5f : 0.0f;
+      r.sampling.repetition_penalty = key == 3 ? 1.5f : 1.0f;
+      BATON_CHECK(engine_->Add(std::move(r)).ok());
+    }
+  }
+
+  /// Steps so often; how many were given while another was under way.
+  int Run(int steps) {
+    int behind = 0;
+    for (int i = 0; i < steps && engine_->Begin(); ++i) {
+      behind += engine_->executor().under_way() == 2;
+      engine_->Finish();
+    }
+    return behind;
+  }
+  std::map<AnswerKey, std::string> Answers() {
+    std::map<AnswerKey, std::string> out;
+    for (const auto& [key, answer] : engine_->answers) out[key] = answer.Text();
+    return out;
+  }
+  SteppedEngine& engine() { return *engine_; }
+  RankThreads& ranks() { return ranks_; }
+
+  static constexpr int kWhole = 30;  ///< steps, and more, of all answers
+
+ private:
+  static constexpr int kSequences = 4, kPositions = 64, kBlocks = 24;
+  static RankThreads::Options OptionsFor(const RankThreads::Shape& shape) {
+    ModelSource source{.path = "tests/data/tiny-llama", .dummy_weights = true, .dummy_seed = 7};
+    source.context_tokens = kPositions;
+    source.max_sequences = kSequences;
+    source.max_logit_rows = kSequences;
+    source.recorded_rows = {4};
+    const auto gpu = [](int number) { return kernels::MakeCudaOps({.device = number}).value(); };
+    return {.source = source, .device = gpu, .shape = shape, .max_tokens = 64, .blocks = kBlocks};
+  }
+
+  RankThreads ranks_;
+  std::unique_ptr<SteppedEngine> engine_;
+};
+
+const std::map<AnswerKey, std::string>& AnswersOfOneGpuStepByStep() {
+  static const std::map<AnswerKey, std::string> answers = [] {
+    OnGpus alone({.width = 2}, /*ahead=*/false);
+    alone.Run(OnGpus::kWhole);
+    return alone.Answers();
+  }();
+  return answers;
+}
+
+class OverGpus : public testing::TestWithParam<RankThreads::Shape> {};
+
+TEST_P(OverGpus, AnswersAreThoseOfOneGpuOneStepAtATime) {
+  OnGpus ahead(GetParam(), /*ahead=*/true);
+  EXPECT_GE(ahead.Run(OnGpus::kWhole), 4) << "given while another step was under way";
+  EXPECT_GE(ahead.engine().steps_ahead, 9);
+  EXPECT_EQ(ahead.Answers(), AnswersOfOneGpuStepByStep());
+}
+
+// Of rank 0, in the middle of answers: two steps, of which one is given while the other is under way, in turns.
+TEST_P(OverGpus, ADecodeStepIsOneCopyOneReplayAndOneCopyBack) {
+  OnGpus ahead(GetParam(), /*ahead=*/true);
+  ahead.Run(6);  // prompts, and a step that connects the ranks before it is recorded
+  const kernels::DeviceWork before = ahead.ranks().ops().device_work();
+  EXPECT_EQ(ahead.Run(4), 2);
+  const kernels::DeviceWork after = ahead.ranks().ops().device_work();
+  EXPECT_EQ(after.replays - before.replays, 4);
+  EXPECT_EQ(after.launches - before.launches, 0);
+  EXPECT_EQ(after.copies - before.copies, 8);
+  EXPECT_EQ(after.waits - before.waits, 4) << "for the tokens";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, OverGpus,
+                         testing::Values(RankThreads::Shape{.tensor = 2, .width = 2},
+                                         RankThreads::Shape{.stages = 2, .width = 2}),
+                         [](const auto& info) { return info.param.tensor > 1 ? "Tensor" : "Stages"; });
+
+TEST(StepsAheadOverGpus, ARankThatIsLostEndsBothSteps) {
+  OnGpus ahead({.tensor = 2, .width = 2}, /*ahead=*/true);
+  bool both = false;
+  while (!both) {
+    ASSERT_TRUE(ahead.engine().Begin());
+    both = ahead.engine().executor().under_way() == 2;
+    if (both) ahead.ranks().Abort(absl::UnavailableError("rank 1 does not answer"));
+    ahead.engine().Finish();
+  }
+  ahead.engine().RunAll();
+  for (const auto& [key, answer] : ahead.engine().answers)
+    EXPECT_TRUE(absl::IsUnavailable(answer.error)) << key.first << ": " << answer.error;
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // Steps planned while the one before them runs. Whatever is stopped, cancelled, preempted or aborted meanwhile, every
 // answer has the bytes that the request gets alone in an engine that plans one step at a time, every block comes back,
-// and nothing is published behind an answer's end. STEPS_AHEAD_SEEDS: how many schedules, STEPS_AHEAD_FIRST: the first.
+// and nothing is published behind an answer's end. Where there are other ranks, each step that rank 0 waits for is one
+// that they run to its end without another word from it. STEPS_AHEAD_SEEDS: how many schedules, STEPS_AHEAD_FIRST: the
+// first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <random>
 #include <set>
@@ -22,6 +25,7 @@ uint64_t Number(const char* name, uint64_t otherwise) {
 /// The counts of all schedules: one that never happened was not tested.
 struct Counts {
   int64_t steps = 0, ahead = 0, named = 0, preempted = 0, stopped = 0, cancelled = 0, failed = 0, hits = 0;
+  int64_t behind = 0;  ///< waits of rank 0 while other ranks have the step behind that
 };
 
 SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
@@ -40,8 +44,8 @@ SteppedEngineOptions OptionsFor(uint64_t seed, bool ahead) {
   return o;
 }
 
-/// Most steps that mix nothing else in: the kind that can be planned ahead. One in sixteen has banned words, whose steps
-/// cannot.
+/// Most steps that mix nothing else in: the kind that can be planned ahead. One in sixteen has banned words, whose
+/// steps cannot.
 Request SomeRequest(RequestKey key, uint64_t seed) {
   std::mt19937_64 rng(seed);
   Request r = MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 70));
@@ -52,12 +56,47 @@ Request SomeRequest(RequestKey key, uint64_t seed) {
   return r;
 }
 
+/// The links to other ranks, and what those do, each on a device that runs what it is asked for when it is waited for.
+class OtherRanks final : public Communicator {
+ public:
+  OtherRanks() : Communicator(0, 2) {}
+  absl::Status Broadcast(int, std::span<std::byte> data) override {
+    if (length_ == 0) {
+      std::memcpy(&length_, data.data(), sizeof(length_));
+      return absl::OkStatus();
+    }
+    std::vector<int32_t> words(std::exchange(length_, 0));
+    BATON_CHECK(words.size() * sizeof(int32_t) == data.size());
+    std::memcpy(words.data(), data.data(), data.size());
+    const StepBatch batch = StepBatch::Decode(words).value();
+    given_ += batch.has_rows();
+    ended_ = batch.open ? given_ - 1 : given_;
+    return absl::OkStatus();
+  }
+  absl::Status Send(int, std::span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Status Recv(int, std::span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status AllGather(std::span<const std::byte>, std::span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status TreeAllReduce(std::span<float>) override { return absl::OkStatus(); }
+  void Abort(const absl::Status&) override { ended_ = given_; }
+  int64_t ended() const { return ended_; }
+  int64_t given() const { return given_; }
+
+ private:
+  uint64_t length_ = 0;  ///< of the words that come next
+  int64_t given_ = 0, ended_ = 0;
+};
+
 /// One schedule: what comes when is drawn from the seed.
 class Schedule {
  public:
   Schedule(uint64_t seed, Counts& counts) : seed_(seed), rng_(seed * 2 + 1), counts_(counts) {}
 
   void Run() {
+    h_.fake().on_wait = [this](int64_t steps) {
+      if (!ranks_) return;
+      EXPECT_GE(others_.ended(), steps) << "seed " << seed_ << ": rank 0 waits, the other ranks for its next word";
+      counts_.behind += others_.given() > others_.ended();
+    };
     for (int turn = 0; turn < 120; ++turn) Turn(turn);
     LetLandingsGo(landings_.size());
     for (const Request& r : requests_) Credit(r.key, kUnlimitedCredit);
@@ -183,6 +222,7 @@ class Schedule {
     for (int32_t g = 0; g < h_.cache().num_groups(); ++g)
       EXPECT_EQ(h_.cache().pool(g).used_blocks(), 0) << "seed " << seed_;
     EXPECT_EQ(h_.executor().sequences(), 0u) << "seed " << seed_;
+    EXPECT_EQ(channel_.running()->load(), 0u) << "seed " << seed_;
     const SchedulerLoad load = h_.scheduler().Load();
     counts_.steps += load.steps;
     counts_.ahead += h_.steps_ahead;
@@ -213,7 +253,10 @@ class Schedule {
   const uint64_t seed_;
   std::mt19937_64 rng_;
   Counts& counts_;
-  SteppedEngine h_{OptionsFor(seed_, /*ahead=*/true)};
+  const bool ranks_ = seed_ % 3 == 0;
+  OtherRanks others_;
+  StepChannel channel_{others_};
+  SteppedEngine h_{OptionsFor(seed_, /*ahead=*/true), nullptr, ranks_ ? &channel_ : nullptr};
   std::deque<SequenceKv> landings_;
   std::vector<Request> requests_;  ///< as they were asked, but for credit and deadline
   std::set<std::pair<uint64_t, uint64_t>> published_;
@@ -228,7 +271,7 @@ TEST(StepsAhead, AnswersAreThoseOfOneStepAtATime) {
     EXPECT_GT(counts.ahead, counts.steps / 20);
     EXPECT_GT(counts.named, counts.ahead / 10) << "rows whose token the host did not know yet";
     EXPECT_TRUE(counts.preempted > 0 && counts.stopped > 0 && counts.cancelled > 0 && counts.failed > 0 &&
-                counts.hits > 0);
+                counts.hits > 0 && counts.behind > 0);
   }
   std::printf(
       "%lu schedules: %ld steps, %ld of them planned ahead, %ld rows of tokens still on the device, %ld answers "
