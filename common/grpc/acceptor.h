@@ -43,8 +43,8 @@ class GrpcAcceptor {
     /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
     /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
     /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more
-    /// each second (own_bytes, and a sixteenth of it). Where they give up more calls on such than kOwnGivenUp,
-    /// forgotten in 25 s, they have kNewWhileGivenUp new connections a second.
+    /// each second (own_bytes, and a sixteenth of it). Where they give up more calls on such than kOwnGivenUp, of which
+    /// twice as many are counted and so many forgotten in 25 s, they have kNewWhileGivenUp new connections a second.
     int32_t vain_tries = 0;
     uint64_t own_bytes = 1 << 20;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
@@ -221,7 +221,7 @@ class GrpcAcceptor {
   const SpareDescriptor spare_;
   LimitedLines lines_{clock_};
   VainTries vain_{options_.vain_tries, clock_};
-  VainTries own_given_up_{options_.vain_tries > 0 ? kOwnGivenUp : 0, clock_};  ///< calls of this machine's addresses
+  VainTries own_given_up_{options_.vain_tries > 0 ? kOwnGivenUp : 0, clock_, kOwnGivenUp};  ///< of this machine's calls
   ConnectionPlaces places_;
   std::map<Endpoint, std::shared_ptr<Taken>> taken_;    ///< by the peer's end
   std::map<uint64_t, std::shared_ptr<Taken>> waiting_;  ///< of `taken_`, by number: gRPC has not heard of them

@@ -30,7 +30,7 @@ void TriesOf<Who>::Count(const Who& from, double tries) {
   DropForgotten(now);
   if (by_who_.size() >= kMostKept && !by_who_.contains(from)) return;
   Tries& of = by_who_[from];
-  of = {std::min<double>(LeftAt(of, now) + tries, most_), now};
+  of = {std::min<double>(LeftAt(of, now) + tries, most_ + beyond_), now};
 }
 
 template <class Who>

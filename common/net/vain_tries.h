@@ -15,8 +15,9 @@ namespace baton::net {
 template <class Who>
 class TriesOf {
  public:
-  /// `most`: of one at once, forgotten in 25 s; 0: no limit.
-  TriesOf(int32_t most, const Clock& clock) : most_(most), clock_(clock) {}
+  /// `most`: of one at once, forgotten in 25 s; 0: no limit. `beyond`: so many more are counted of one who goes on, and
+  /// he has none left before those are forgotten.
+  TriesOf(int32_t most, const Clock& clock, int32_t beyond = 0) : most_(most), beyond_(beyond), clock_(clock) {}
 
   /// Whether one (an address: as CountedAs gives it) has tries left.
   bool May(const Who& from) const;
@@ -33,7 +34,7 @@ class TriesOf {
   double LeftAt(const Tries& tries, TimePoint now) const;
   void DropForgotten(TimePoint now);
 
-  const int32_t most_;
+  const int32_t most_, beyond_;
   const Clock& clock_;
   TimePoint dropped_{};  ///< when those of which nothing is left were last looked for
   std::map<Who, Tries> by_who_;

@@ -77,6 +77,19 @@ TEST_F(Port, AProcessOfThisMachineThatGivesUpCallsWithoutEndHasFewNewConnections
   EXPECT_TRUE(Dial("127.0.0.3").second) << "who is elsewhere notices nothing";
 }
 
+TEST_F(Port, AProcessOfThisMachineThatHasGivenUpFarTooManyCallsHasNoMoreThanTheFewNewConnections) {
+  Start({.limits = {.most = 1000}, .vain_tries = 5});
+  std::vector<std::unique_ptr<Socket>> open;
+  for (int i = 0; i < 20; ++i) open.push_back(Dial().first);
+  for (const auto& socket : open) socket->Send(ManyCalls(/*given_up=*/true));
+  ASSERT_TRUE(WaitRefused("127.0.0.1", "vain-tries-per-address"));
+  const SteadyClock clock;
+  const TimePoint begin = clock.Now();
+  int taken = 0;
+  while (clock.Now() - begin < std::chrono::milliseconds(1500)) taken += Dial().second ? 1 : 0;
+  EXPECT_LE(taken, GrpcAcceptor::kNewWhileGivenUp * (Seconds(clock.Now() - begin) + 2));
+}
+
 TEST_F(Port, TheConnectionOnWhichCallsAreGivenUpWithoutEndIsEnded) {
   Start({.limits = {.most = 1000, .loopback_too = true}, .vain_tries = 5});
   const Socket socket(acceptor_->port(), "127.0.0.2");

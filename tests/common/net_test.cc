@@ -223,6 +223,20 @@ TEST(VainTries, AreForgottenEvenlyAndTakenBackOneByOne) {
   EXPECT_TRUE(tries.May(a)) << "two a second";
 }
 
+TEST(VainTries, BeyondTheLimitAreForgottenBeforeWhoGoesOnHasAnyLeft) {
+  FakeClock clock;
+  VainTries tries(50, clock, /*beyond=*/100);
+  const auto a = boost::asio::ip::make_address("10.0.0.1");
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(tries.May(a), i < 50) << i;
+    tries.Count(a);
+  }
+  clock.Advance(std::chrono::seconds(50));
+  EXPECT_FALSE(tries.May(a)) << "two a second of a hundred";
+  clock.Advance(std::chrono::milliseconds(501));
+  EXPECT_TRUE(tries.May(a));
+}
+
 TEST(VainTries, OfNoLimitAreNotCounted) {
   FakeClock clock;
   VainTries tries(0, clock);
