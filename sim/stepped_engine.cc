@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -79,6 +80,7 @@ void SteppedEngine::Give(StepPlan plan) {
 
 void SteppedEngine::Enqueue(Given& given) {
   executor_->ClearCancel();
+  if (executor_->under_way() > 0 && std::exchange(cancel_behind, false)) executor_->Cancel();
   executor_->Enqueue(given.plan);
   given.enqueued = true;
 }

@@ -73,6 +73,8 @@ class SteppedEngine {
   const KvLayout& layout() const { return memory_->layout(); }
   /// The plan that Finish will commit, or has committed.
   const StepPlan& plan() const { return plan_; }
+  /// The next step that is given while another is under way is cancelled at once.
+  bool cancel_behind = false;
   /// Steps that were planned ahead.
   int64_t steps_ahead = 0;
   const std::shared_ptr<GrammarPool>& grammars() const { return grammars_; }

@@ -114,6 +114,7 @@ class Schedule {
     if (OneIn(4)) LetLandingsGo(1);
     if (OneIn(40)) FailOnce(absl::CancelledError("test"));
     if (OneIn(150)) FailOnce(absl::InternalError("test"));
+    if (OneIn(40)) h_.cancel_behind = true;
     const bool began = h_.Begin();
     h_.fake().before_forward = nullptr;
     if (!requests_.empty()) {
