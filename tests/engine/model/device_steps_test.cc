@@ -40,8 +40,8 @@ class DeviceSteps : public testing::TestWithParam<const char*> {
     }
     return step;
   }
-  /// `output`: what each row's sequence has drawn, as far as the host knows. Half of the rows have penalties, strong
-  /// enough that a token of which one is forgotten is drawn again.
+  /// `output`: what each row's sequence has drawn, as far as the host knows. Half of the rows have penalties; by its
+  /// own the first draws its second token again, and another where that is forgotten.
   static std::vector<kernels::SampleRow> DrawsOf(const RandomStep& step,
                                                  const std::vector<std::vector<int32_t>>& output) {
     static const std::vector<int32_t> prompt{1, 2, 3, 3, 40};
@@ -53,7 +53,7 @@ class DeviceSteps : public testing::TestWithParam<const char*> {
       if (r % 4 >= 2) continue;
       rows[r].repetition_penalty = 1.5f;
       rows[r].presence_penalty = 1.0f;
-      rows[r].frequency_penalty = 0.5f;
+      rows[r].frequency_penalty = r == 0 ? -50.0f : 0.5f;
       rows[r].prompt_tokens = prompt;
       rows[r].output_tokens = output[r];
       if (step.tokens[r] < 0) rows[r].unread_row = static_cast<int32_t>(r);
