@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Who carries KV when both sides have several rank processes, and what a gigabyte costs: 1, 2 and 4 ranks hand over to as many.
 
-  bench/rank_lanes.py [--prompts 24] [--tokens 1500] [--transport tcp] [--rounds 1] [--beside BATON] [--json FILE]
+  bench/rank_lanes.py [--prompts 24] [--tokens 1500] [--transport tcp] [--rounds 1] [--beside BATON] [--json FILE] [-- FLAGS OF BATON SERVE]
 
 A model of random weights with much KV and little to compute. Of each rank: bytes as its worker reports them, and the CPU time of its
-transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0, for a gigabyte of its own. All are medians
-over the rounds, each a fresh cluster; `--beside` takes turns with another build of the program. One rank needs no orders for each slot.
+transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0, for a gigabyte of its own; and how often
+that thread has waited meanwhile. All are medians over the rounds, each a fresh cluster; `--beside` takes turns with another build of the
+program. One rank needs no orders for each slot.
 Fails when rank 0 carries another share than its own, or when a gigabyte of four ranks costs half as much again as one of two."""
 import argparse
 import json
@@ -39,13 +40,14 @@ def model_dir():
     return path
 
 
-def transfer_seconds(pid):
-    """CPU time of the process's transfer thread so far."""
-    total = 0
+def transfer_cost(pid):
+    """CPU seconds of the process's transfer thread so far, and how often it has waited: each time somebody woke it."""
+    seconds, waits = 0, 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         if (task / "comm").read_text().strip() == "transfer":
-            total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
+            seconds += int((task / "schedstat").read_text().split()[0]) / 1e9
+            waits += int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M)[1])
+    return seconds, waits
 
 
 def processes(cluster, role):
@@ -65,32 +67,36 @@ def ask(cluster, tokens, seed):
 def measure(model, ranks, args):
     flags = ["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, "--no-enable-prefix-caching",
              "--transport", args.transport, "--tensor-parallel-size", ranks, "--distributed-executor-backend", "mp", "--reduction-width", 4,
-             "--kv-cache-memory", "1G"]
+             "--kv-cache-memory", "1G", *args.flags]
     with Cluster(args=flags, model=model) as c:
         ask(c, 64, 0)
         pids = {role: processes(c, role) for role in ("prefill", "decode")}
-        before = {role: [transfer_seconds(pid) for pid in pids[role]] for role in pids}
+        before = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
+        began = time.monotonic()
         for i in range(0, args.prompts, 4):
             in_parallel([lambda s=s: ask(c, args.tokens, s + 1) for s in range(i, min(i + 4, args.prompts))])
+        out = {"ranks": ranks, "seconds": time.monotonic() - began}
+        after = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
         time.sleep(1)  # reports come ten times a second
-        out = {"ranks": ranks}
         for role in pids:
             carried = rank_bytes(c)[role]
             slots = sum(float(n) for n in re.findall(rf'^baton_kv_transfer_slots_total{{[^}}]*role="{role}"[^}}]*}} (\S+)$', c.get("/metrics").body, re.M))
-            cpu = [transfer_seconds(pid) - b for pid, b in zip(pids[role], before[role])]
-            out[role] = {"bytes": carried, "slots": slots, "cpu_seconds": cpu, "share_of_rank_0": carried[0] / sum(carried),
-                         "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)]}
+            cpu, waits = zip(*([now - then for now, then in zip(a, b)] for a, b in zip(after[role], before[role])))
+            out[role] = {"bytes": carried, "slots": slots, "cpu_seconds": cpu, "waits": waits, "share_of_rank_0": carried[0] / sum(carried),
+                         "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)],
+                         "waits_per_gb": [n / (b / 1e9) for n, b in zip(waits, carried)]}
         return out
 
 
 def medians(rows):
-    """{(ranks, role): {rank 0, the others, all: CPU seconds for a GB of their own; slot: bytes in one}}"""
+    """{(ranks, role): {rank 0, the others, all: CPU seconds for a GB of their own; waits: of rank 0, of the others, for a GB; slot: bytes in one}}"""
     out = {}
     for ranks in RANKS:
         for role in ROLES:
             of_these = [row[role] for row in rows if row["ranks"] == ranks]
             per_gb = [statistics.median(of_rank) for of_rank in zip(*(f["cpu_seconds_per_gb"] for f in of_these))]
-            out[ranks, role] = {"rank 0": per_gb[0], "others": statistics.mean(per_gb[1:] or per_gb), "all": statistics.mean(per_gb),
+            waits = [statistics.median(of_rank) for of_rank in zip(*(f["waits_per_gb"] for f in of_these))]
+            out[ranks, role] = {"waits": (waits[0], statistics.mean(waits[1:] or waits)), "rank 0": per_gb[0], "others": statistics.mean(per_gb[1:] or per_gb), "all": statistics.mean(per_gb),
                                 "slot": statistics.median(sum(f["bytes"]) / max(1, f["slots"]) for f in of_these)}
     return out
 
@@ -103,6 +109,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--beside", type=pathlib.Path)
     parser.add_argument("--json")
+    parser.add_argument("flags", nargs="*")
     args = parser.parse_args()
     builds = {"this": harness.BATON, **({"beside": args.beside} if args.beside else {})}
     model = model_dir()
@@ -116,12 +123,12 @@ def main():
     finally:
         shutil.rmtree(model.parent)
     print(f"{args.prompts} prompts of {args.tokens} tokens, by {args.transport}; transfer threads' CPU seconds for a GB, medians of {args.rounds} rounds")
-    print(f"{'build':>6} {'ranks':>5} {'role':>8} {'rank 0':>7} {'others':>7} {'of each other':>13} {'of one rank':>12} {'KiB a slot':>11}")
+    print(f"{'build':>6} {'ranks':>5} {'role':>8} {'rank 0':>7} {'others':>7} {'of each other':>13} {'of one rank':>12} {'KiB a slot':>11} {'waits':>7} {'others':>7}")
     for name in builds:
         figures = medians(rows[name])
         for (ranks, role), f in figures.items():
             print(f"{name:>6} {ranks:>5} {role:>8} {f['rank 0']:>7.3f} {f['others']:>7.3f} {f['rank 0'] / f['others']:>13.2f} "
-                  f"{f['all'] / figures[1, role]['all']:>12.2f} {f['slot'] / 1024:>11.0f}")
+                  f"{f['all'] / figures[1, role]['all']:>12.2f} {f['slot'] / 1024:>11.0f} {f['waits'][0]:>7.0f} {f['waits'][1]:>7.0f}")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
     wrong = [f"{role} of {row['ranks']} ranks: rank 0 carries {row[role]['share_of_rank_0']:.1%}" for row in sum(rows.values(), [])

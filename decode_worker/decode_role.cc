@@ -12,6 +12,7 @@
 #include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
 #include "worker/process/rank_load.h"
+#include "worker/transfer/transfer_beat.h"
 #include "worker/transfer/transfer_thread.h"
 #include "worker/transfer/turn_news.h"
 
@@ -54,11 +55,11 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     facts.model_digest = loaded.model->config().digest;
     facts.numerics_id = loaded.numerics_id;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
-    std::unique_ptr<DecodeRole> role(new DecodeRole);
+    std::unique_ptr<DecodeRole> role(new DecodeRole(context.clock));
     BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, loaded.PoolHere(), context.incarnation,
                                                            context.clock, role->thread_, *role, {}, context.kv_trust));
     if (loaded.lines != nullptr) {
-      role->landings_ = std::make_unique<RankLandings>(*role->landing_, loaded.side, *loaded.lines, context.clock,
+      role->landings_ = std::make_unique<RankLandings>(*role->landing_, loaded.side, *loaded.lines,
                                                        static_cast<LandingEvents&>(*role));
       BATON_RETURN_IF_ERROR(worker::BeginLines(context));
       role->thread_.Watch(&loaded.lines->transport());
@@ -97,7 +98,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
 
   void OnTick(engine::Scheduler&) override {
     desk_->Tick();
-    if (landings_) thread_.Post([this] { landings_->Tick(); });
+    if (landings_ && beat_.Due(clock_.Now())) thread_.Post([this] { landings_->Tick(); });
   }
   void OnRenewal(const v1::Renewal& renewal) override {
     desk_->Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
@@ -146,7 +147,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
  private:
-  DecodeRole() = default;
+  explicit DecodeRole(const Clock& clock) : clock_(clock) {}
   LandingControl& control() {
     if (landings_) return *landings_;
     return *landing_;
@@ -169,11 +170,13 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     news_.Add([this, writer] { desk_->OnWriterGone(writer, true); });
   }
 
+  const Clock& clock_;
   DeskFacts facts_;
   worker::PostTask post_;
   DecodePolicy policy_;
   worker::TransferThread thread_;
   worker::TurnNews news_;
+  worker::TransferBeat beat_;
   std::unique_ptr<Landing> landing_;        ///< of the KV that is kept here
   std::unique_ptr<RankLandings> landings_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<TicketDesk> desk_;

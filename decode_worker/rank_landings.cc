@@ -7,48 +7,36 @@
 #include "kvtransfer/rank_numbers.h"
 
 namespace baton::decode_worker {
-namespace {
 
-constexpr Duration kTickEvery = std::chrono::milliseconds(100);
-
-}  // namespace
-
-RankLandings::RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, const Clock& clock,
-                           LandingEvents& events)
+RankLandings::RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, LandingEvents& events)
     : own_(own),
-      lines_(lines),
-      clock_(clock),
       events_(events),
-      told_(static_cast<size_t>(lines.ranks())),
-      figures_(static_cast<size_t>(lines.ranks() - 1)) {
-  addresses_ = {side.tensor_parallel_size, side.stage_layers, {}};
-  addresses_.ranks.resize(static_cast<size_t>(lines.ranks()));
-  lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
-}
+      addresses_{side.tensor_parallel_size, side.stage_layers,
+                 std::vector<std::string>(static_cast<size_t>(lines.ranks()))},
+      ranks_(lines, [this](int rank, const v1::RankNews& news) { OnNews(rank, news); }) {}
 
 void RankLandings::Send(WriterId writer, const ToPrefill& message) {
   if (RankOf(writer) == 0) return own_.Send(writer, message);
   v1::RankOrder order;
   order.mutable_send()->set_peer(writer);
   order.mutable_send()->set_message(EncodeLaneMessage(message));
-  lines_.Send(RankOf(writer), order);
+  ranks_.Send(RankOf(writer), order);
 }
 
 void RankLandings::Place(const ScatterOrder& order) {
   const int rank = order.plan->lanes()[order.lane.lane].target_rank;
   if (rank == 0) return own_.Place(order);
-  v1::RankOrder out;
-  *out.mutable_work() = EncodeSlotWork(
+  ranks_.SendWork(
+      rank,
       {.lane = order.lane, .slot = order.slot, .segments = order.wanted, .plan = order.plan, .tables = *order.tables},
-      TransferEnd::kTarget, told_.at(static_cast<size_t>(rank)));
-  lines_.Send(rank, out);
+      TransferEnd::kTarget);
 }
 
 void RankLandings::Cut(WriterId writer) {
   if (RankOf(writer) == 0) return own_.Cut(writer);
   v1::RankOrder order;
   order.set_cut(writer);
-  lines_.Send(RankOf(writer), order);
+  ranks_.Send(RankOf(writer), order);
 }
 
 void RankLandings::Release(WriterId writer) {
@@ -59,14 +47,14 @@ void RankLandings::Release(WriterId writer) {
   }
   v1::RankOrder order;
   order.set_release(writer);
-  lines_.Send(RankOf(writer), order);
+  ranks_.Send(RankOf(writer), order);
 }
 
 void RankLandings::Replace(uint32_t memory) {
   if (RankOfMemory(memory) == 0) return own_.Replace(memory);
   v1::RankOrder order;
   order.set_replace(memory);
-  lines_.Send(RankOfMemory(memory), order);
+  ranks_.Send(RankOfMemory(memory), order);
 }
 
 void RankLandings::Drop(uint32_t memory) {
@@ -77,15 +65,7 @@ void RankLandings::Drop(uint32_t memory) {
   }
   v1::RankOrder order;
   order.set_drop(memory);
-  lines_.Send(RankOfMemory(memory), order);
-}
-
-void RankLandings::Tick() {
-  if (clock_.Now() - ticked_ < kTickEvery) return;
-  ticked_ = clock_.Now();
-  v1::RankOrder order;
-  order.set_tick(true);
-  for (int rank = 1; rank < lines_.ranks(); ++rank) lines_.Send(rank, order);
+  ranks_.Send(RankOfMemory(memory), order);
 }
 
 FenceKind RankLandings::FenceOf(WriterId writer) const {
@@ -100,11 +80,6 @@ std::string RankLandings::address() const {
   RankAddresses all = addresses_;
   all.ranks[0] = own_.address();
   return all.Pack();
-}
-
-std::vector<RankFigures> RankLandings::figures() const {
-  std::lock_guard lock(mutex_);
-  return figures_;
 }
 
 void RankLandings::OnNews(int rank, const v1::RankNews& news) {
@@ -122,11 +97,6 @@ void RankLandings::OnNews(int rank, const v1::RankNews& news) {
     case v1::RankNews::kLanding: {
       std::lock_guard lock(mutex_);
       addresses_.ranks.at(static_cast<size_t>(rank)) = news.landing().address();
-      return;
-    }
-    case v1::RankNews::kFigures: {
-      std::lock_guard lock(mutex_);
-      figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(news.figures());
       return;
     }
     default: return;

@@ -8,12 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "decode_worker/landing.h"
-#include "kvtransfer/rank_codec.h"
 #include "kvtransfer/transports/rank_addresses.h"
 #include "worker/ranks/kv_carrier.h"
-#include "worker/ranks/rank_lines.h"
+#include "worker/ranks/other_ranks.h"
 
 namespace baton::decode_worker {
 
@@ -24,8 +22,7 @@ absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankLanding(const worker:
 class RankLandings final : public LandingControl {
  public:
   /// `own`: rank 0's. `side`: of the worker. `events` hears of all other ranks' writers. All must outlive it.
-  RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, const Clock& clock, LandingEvents& events);
-  ~RankLandings() override { lines_.Listen(nullptr); }
+  RankLandings(Landing& own, const KvSide& side, worker::RankLines& lines, LandingEvents& events);
 
   void Send(WriterId writer, const ToPrefill& message) override;
   void Place(const ScatterOrder& order) override;
@@ -33,8 +30,8 @@ class RankLandings final : public LandingControl {
   void Release(WriterId writer) override;
   void Replace(uint32_t memory) override;
   void Drop(uint32_t memory) override;
-  /// Now and then.
-  void Tick();
+  /// At every TransferBeat.
+  void Tick() { ranks_.Tick(); }
 
   // ---- any thread
   FenceKind FenceOf(WriterId writer) const override;
@@ -42,22 +39,18 @@ class RankLandings final : public LandingControl {
   /// Of all ranks, now: RankAddresses.
   std::string address() const;
   /// Of the ranks from 1 on, as they said last.
-  std::vector<RankFigures> figures() const;
+  std::vector<RankFigures> figures() const { return ranks_.figures(); }
 
  private:
   void OnNews(int rank, const v1::RankNews& news);
   void OnPeerMessage(const v1::RankNews& news);
 
   Landing& own_;
-  worker::RankLines& lines_;
-  const Clock& clock_;
   LandingEvents& events_;
-  TimePoint ticked_{};
-  std::vector<ToldPlans> told_;  ///< [rank]
-  mutable std::mutex mutex_;     ///< guards what follows
-  RankAddresses addresses_;      ///< of the ranks from 1 on; rank 0's is empty
-  std::vector<RankFigures> figures_;
+  mutable std::mutex mutex_;              ///< guards what follows
+  RankAddresses addresses_;               ///< of the ranks from 1 on; rank 0's is empty
   std::map<WriterId, FenceKind> fences_;  ///< of writers that have said hello
+  worker::OtherRanks ranks_;              ///< last: it calls back
 };
 
 }  // namespace baton::decode_worker

@@ -11,6 +11,7 @@
 #include "prefill_worker/rank_senders.h"
 #include "prefill_worker/sender.h"
 #include "worker/process/rank_load.h"
+#include "worker/transfer/transfer_beat.h"
 #include "worker/transfer/transfer_thread.h"
 #include "worker/transfer/turn_news.h"
 
@@ -47,7 +48,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, context.loaded.PoolHere(), std::move(hello), clock_,
                                        thread_, static_cast<SenderEvents&>(*this));
     if (worker::KvLines* const lines = context.loaded.lines.get()) {
-      senders_ = std::make_unique<RankSenders>(*sender_, *lines, clock_, static_cast<SenderEvents&>(*this));
+      senders_ = std::make_unique<RankSenders>(*sender_, *lines, static_cast<SenderEvents&>(*this));
       thread_.Watch(&lines->transport());
     }
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
@@ -75,7 +76,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   }
   void OnTick(engine::Scheduler&) override {
     desk_->Tick();
-    thread_.Post([this] { senders_ ? senders_->Tick() : sender_->Tick(); });
+    if (beat_.Due(clock_.Now())) thread_.Post([this] { senders_ ? senders_->Tick() : sender_->Tick(); });
   }
   void OnRenewal(const v1::Renewal& renewal) override {
     if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key()));
@@ -149,6 +150,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   PrefillPolicy policy_;
   worker::TransferThread thread_;
   worker::TurnNews news_;
+  worker::TransferBeat beat_;
   std::unique_ptr<Sender> sender_;        ///< of the KV that is here
   std::unique_ptr<RankSenders> senders_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<PrefillDesk> desk_;

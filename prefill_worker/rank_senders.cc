@@ -8,28 +8,16 @@
 #include "kvtransfer/rank_numbers.h"
 
 namespace baton::prefill_worker {
-namespace {
 
-constexpr Duration kTickEvery = std::chrono::milliseconds(100);
-
-}  // namespace
-
-RankSenders::RankSenders(Sender& own, worker::RankLines& lines, const Clock& clock, SenderEvents& events)
-    : own_(own),
-      lines_(lines),
-      clock_(clock),
-      events_(events),
-      told_(static_cast<size_t>(lines.ranks())),
-      figures_(static_cast<size_t>(lines.ranks() - 1)) {
-  lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
-}
+RankSenders::RankSenders(Sender& own, worker::RankLines& lines, SenderEvents& events)
+    : own_(own), events_(events), ranks_(lines, [this](int, const v1::RankNews& news) { OnNews(news); }) {}
 
 void RankSenders::Connect(prefill::PeerId peer, const std::string& addresses) {
   if (RankOf(peer) == 0) return own_.Connect(peer, addresses);
   v1::RankOrder order;
   order.mutable_connect()->set_peer(peer);
   order.mutable_connect()->set_landing_address(addresses);
-  lines_.Send(RankOf(peer), order);
+  ranks_.Send(RankOf(peer), order);
 }
 
 void RankSenders::Send(prefill::PeerId peer, const ToDecode& message) {
@@ -37,21 +25,20 @@ void RankSenders::Send(prefill::PeerId peer, const ToDecode& message) {
   v1::RankOrder order;
   order.mutable_send()->set_peer(peer);
   order.mutable_send()->set_message(EncodeLaneMessage(message));
-  lines_.Send(RankOf(peer), order);
+  ranks_.Send(RankOf(peer), order);
 }
 
 void RankSenders::Write(WriteOrder order) {
   const int rank = RankOf(order.peer);
   if (rank == 0) return own_.Write(std::move(order));
-  v1::RankOrder out;
-  *out.mutable_work() = EncodeSlotWork({.peer = order.peer,
-                                        .lane = order.lane,
-                                        .slot = order.slot,
-                                        .segments = std::move(order.segments),
-                                        .plan = std::move(order.plan),
-                                        .tables = std::move(order.tables)},
-                                       TransferEnd::kSource, told_.at(static_cast<size_t>(rank)));
-  lines_.Send(rank, out);
+  ranks_.SendWork(rank,
+                  {.peer = order.peer,
+                   .lane = order.lane,
+                   .slot = order.slot,
+                   .segments = std::move(order.segments),
+                   .plan = std::move(order.plan),
+                   .tables = std::move(order.tables)},
+                  TransferEnd::kSource);
 }
 
 void RankSenders::Flush(prefill::PeerId peer, const LaneKey& lane) {
@@ -59,31 +46,22 @@ void RankSenders::Flush(prefill::PeerId peer, const LaneKey& lane) {
   v1::RankOrder order;
   order.mutable_flush()->set_peer(peer);
   *order.mutable_flush()->mutable_lane() = EncodeLaneKey(lane);
-  lines_.Send(RankOf(peer), order);
+  ranks_.Send(RankOf(peer), order);
 }
 
 void RankSenders::Cut(prefill::PeerId peer) {
   if (RankOf(peer) == 0) return own_.Cut(peer);
   v1::RankOrder order;
   order.set_cut(peer);
-  lines_.Send(RankOf(peer), order);
+  ranks_.Send(RankOf(peer), order);
 }
 
 void RankSenders::Tick() {
   own_.Tick();
-  if (clock_.Now() - ticked_ < kTickEvery) return;
-  ticked_ = clock_.Now();
-  v1::RankOrder order;
-  order.set_tick(true);
-  for (int rank = 1; rank < lines_.ranks(); ++rank) lines_.Send(rank, order);
+  ranks_.Tick();
 }
 
-std::vector<RankFigures> RankSenders::figures() const {
-  std::lock_guard lock(mutex_);
-  return figures_;
-}
-
-void RankSenders::OnNews(int rank, const v1::RankNews& news) {
+void RankSenders::OnNews(const v1::RankNews& news) {
   if (news.has_from_peer()) {
     const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(news.from_peer().message());
     if (message.ok() && std::holds_alternative<ToPrefill>(*message))
@@ -99,9 +77,6 @@ void RankSenders::OnNews(int rank, const v1::RankNews& news) {
     events_.OnPush(prefill::Flushed{flushed.peer(), lane, flushed.ok()});
   } else if (news.kind_case() == v1::RankNews::kLost) {
     events_.OnPush(prefill::PeerLost{news.lost(), news.why()});
-  } else if (news.has_figures()) {
-    std::lock_guard lock(mutex_);
-    figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(news.figures());
   }
 }
 

@@ -2,15 +2,13 @@
 // what to do by a line. To the desk they are one: a peer's number says whose it is (kvtransfer/rank_numbers.h).
 #pragma once
 
-#include <map>
-#include <mutex>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "kvtransfer/rank_codec.h"
 #include "prefill_worker/sender.h"
 #include "worker/ranks/kv_carrier.h"
-#include "worker/ranks/rank_lines.h"
+#include "worker/ranks/other_ranks.h"
 
 namespace baton::prefill_worker {
 
@@ -21,32 +19,26 @@ absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::
 class RankSenders final : public SenderControl {
  public:
   /// `own`: rank 0's. `events` hears of all other ranks' peers. All must outlive it.
-  RankSenders(Sender& own, worker::RankLines& lines, const Clock& clock, SenderEvents& events);
-  ~RankSenders() override { lines_.Listen(nullptr); }
+  RankSenders(Sender& own, worker::RankLines& lines, SenderEvents& events);
 
   void Connect(prefill::PeerId peer, const std::string& addresses) override;
   void Send(prefill::PeerId peer, const ToDecode& message) override;
   void Write(WriteOrder order) override;
   void Flush(prefill::PeerId peer, const LaneKey& lane) override;
   void Cut(prefill::PeerId peer) override;
-  /// Now and then.
+  /// At every TransferBeat.
   void Tick();
 
   // ---- any thread
   /// Of the ranks from 1 on, as they said last.
-  std::vector<RankFigures> figures() const;
+  std::vector<RankFigures> figures() const { return ranks_.figures(); }
 
  private:
-  void OnNews(int rank, const v1::RankNews& news);
+  void OnNews(const v1::RankNews& news);
 
   Sender& own_;
-  worker::RankLines& lines_;
-  const Clock& clock_;
   SenderEvents& events_;
-  TimePoint ticked_{};
-  std::vector<ToldPlans> told_;  ///< [rank]
-  mutable std::mutex mutex_;     ///< guards figures_
-  std::vector<RankFigures> figures_;
+  worker::OtherRanks ranks_;  ///< last: it calls back
 };
 
 }  // namespace baton::prefill_worker

@@ -46,10 +46,9 @@ DecodePart::DecodePart(WorkerNode& node, engine::SteppedEngine& engine)
                  ? nullptr
                  : std::make_unique<RankGroup>(node, loop_, engine.memory(), side_, decode_worker::MakeRankLanding,
                                                [this](int rank) { return TransportsOf(rank); })),
-      landings_(ranks_ == nullptr
-                    ? nullptr
-                    : std::make_unique<decode_worker::RankLandings>(*landing_, side_, *ranks_, node.plant().time,
-                                                                    static_cast<decode_worker::LandingEvents&>(*this))),
+      landings_(ranks_ == nullptr ? nullptr
+                                  : std::make_unique<decode_worker::RankLandings>(
+                                        *landing_, side_, *ranks_, static_cast<decode_worker::LandingEvents&>(*this))),
       facts_(Facts(node.plant().scenario, side_, node.incarnation(), node.numerics_id(), node.kv_protocol())),
       desk_(facts_, *this, loop_, node.plant().time) {
   policy_.desk = &desk_;
@@ -63,7 +62,10 @@ TransportMaker DecodePart::TransportsOf(int rank) {
 
 void DecodePart::OnTick(engine::Scheduler&) {
   desk_.Tick();
-  if (landings_) loop_.Post([this] { landings_->Tick(); });
+  if (!landings_) return;
+  loop_.Post([this] {  // every tick wakes, as PrefillPart's
+    if (beat_.Due(node_.plant().time.Now())) landings_->Tick();
+  });
 }
 
 void DecodePart::Start(worker::PostTask, worker::RelayBook* relay) {

@@ -11,6 +11,7 @@
 #include "sim/rank_group.h"
 #include "sim/role_part.h"
 #include "sim/worker_node.h"
+#include "worker/transfer/transfer_beat.h"
 
 namespace baton::sim {
 
@@ -91,6 +92,7 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  ///< what was posted for it does nothing without it
   Policy policy_;
   WorkerNode::Loop loop_;
+  worker::TransferBeat beat_;
   const KvSide side_;
   std::unique_ptr<decode_worker::Landing> landing_;        ///< rank 0's
   std::unique_ptr<RankGroup> ranks_;                       ///< the others; null: there are none

@@ -32,10 +32,9 @@ PrefillPart::PrefillPart(WorkerNode& node, engine::SteppedEngine& engine)
                  ? nullptr
                  : std::make_unique<RankGroup>(node, loop_, engine.memory(), side_, prefill_worker::MakeRankSender,
                                                [this](int) { return node_.MakeTransport(); })),
-      senders_(ranks_ == nullptr
-                   ? nullptr
-                   : std::make_unique<prefill_worker::RankSenders>(sender_, *ranks_, node.plant().time,
-                                                                   static_cast<prefill_worker::SenderEvents&>(*this))),
+      senders_(ranks_ == nullptr ? nullptr
+                                 : std::make_unique<prefill_worker::RankSenders>(
+                                       sender_, *ranks_, static_cast<prefill_worker::SenderEvents&>(*this))),
       desk_({.no_room_after = std::chrono::milliseconds(node.plant().scenario.no_room_ms)}, side_,
             static_cast<size_t>(node.plant().scenario.slot_bytes), control(), loop_, node.plant().time) {}
 
@@ -114,7 +113,10 @@ void PrefillPart::FillLoad(v1::HandoffLoad& load) const {
 
 void PrefillPart::OnTick(engine::Scheduler&) {
   desk_.Tick();
-  loop_.Post([this] { senders_ ? senders_->Tick() : sender_.Tick(); });
+  // Descriptors wake the product's transfer thread, and here every tick does.
+  loop_.Post([this] {
+    if (beat_.Due(node_.plant().time.Now())) senders_ ? senders_->Tick() : sender_.Tick();
+  });
 }
 
 void PrefillPart::CheckInvariants() const {

@@ -11,6 +11,7 @@
 
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
+#include "worker/transfer/transfer_beat.h"
 #include "worker/transfer/turn_news.h"
 
 namespace baton::worker {
@@ -102,6 +103,15 @@ TEST(TransferThread, WhatATurnTellsGoesInOnePostInItsOrder) {
   thread.Stop();
   EXPECT_EQ(posts, 1);
   EXPECT_EQ(heard, std::vector<int>({0, 1, 2}));
+}
+
+TEST(TransferBeat, OfAHundredTicksInASecondTenGoOn) {
+  TransferBeat beat;
+  TimePoint now{seconds(5)};
+  int gone_on = 0;
+  for (int tick = 0; tick < 100; ++tick, now += std::chrono::milliseconds(10)) gone_on += beat.Due(now);
+  EXPECT_EQ(gone_on, 10);
+  EXPECT_TRUE(beat.Due(now + seconds(3)));
 }
 
 /// One worker: a thread, a transport on it, what it heard.
