@@ -85,8 +85,8 @@ std::string CheckedCluster::CheckChanges() {
 
 std::string CheckedCluster::CheckClients() const {
   for (size_t i = 0; i < cluster_.asked().size(); ++i) {
-    if (std::string wrong = CheckClient(scenario_, cluster_.asked()[i], *cluster_.clients()[i]); !wrong.empty())
-      return StrCat(cluster_.asked()[i].request_id, " ", wrong);
+    const std::string wrong = CheckClient(scenario_, cluster_.asked()[i], *cluster_.clients()[i], cluster_.deaths());
+    if (!wrong.empty()) return StrCat(cluster_.asked()[i].request_id, " ", wrong);
   }
   return "";
 }

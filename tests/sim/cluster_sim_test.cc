@@ -283,7 +283,8 @@ constexpr OnceRed kOnceRed[] = {
     {kSeedsOfChange + 1940, "the worker that was to decode died, and came back to prefill like all others"},
     {kSeedsOfChange + 2176, "one choice of a prefill leg was preempted, and another was held for ever"},
     {kSeedsOfChange + 3336, "the same"},
-    {kSeedsOfChange + 3442, "a worker changed its role when all memory had just to be back"}};
+    {kSeedsOfChange + 3442, "a worker changed its role when all memory had just to be back"},
+    {kSeedsOfUpgrades + 296, "a request lost as many workers to upgrades as it may try, and no upgrade was a fault"}};
 
 TEST(ClusterSim, SeedsThatWereRedAreGreen) {
   SetLogLevel("error");

@@ -17,8 +17,8 @@ struct AloneAnswer {
 };
 AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd);
 
-/// What is wrong with what a client got; empty: nothing.
+/// What is wrong with what a client got; empty: nothing. `deaths`: of processes, in all.
 std::string CheckClient(const ClusterScenario& scenario, const router::TokenizedRequest& generation,
-                        const ClientView& client);
+                        const ClientView& client, int deaths);
 
 }  // namespace baton::sim
