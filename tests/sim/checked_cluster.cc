@@ -23,6 +23,8 @@ constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
 constexpr Duration kStallNoticedIn = seconds(30);
 /// A worker that is lost while it is greeted is noticed by the handshake's limit.
 constexpr Duration kGreetedIn = milliseconds(100), kGreetingEndsIn = milliseconds(5500);
+/// A router that stood still carries out what it was ordered before.
+constexpr Duration kObeyedIn = milliseconds(1);
 /// A worker takes requests when its process is there.
 constexpr Duration kTakenIn = seconds(15);
 /// And when a canary has gone through it, the next of which may be that far away and end with no answer.
@@ -74,6 +76,7 @@ std::string CheckedCluster::CheckChanges() {
   if (!cluster_.OpenFlips().empty()) return StrCat("a change of a role never ends:", cluster_.OpenFlips());
   if (scenario_.one_fault == OneFault::kFlip && !cluster_.FailedFlips().empty())
     return StrCat("nothing else happened, and a change of a role failed:", cluster_.FailedFlips());
+  run(cluster_.now() + kObeyedIn, [] { return false; });
   if (const std::string wrong = cluster_.Disobeyed(); !wrong.empty())
     return StrCat("the last order is not what is seen:", wrong);
   drains_held_ = cluster_.drains_held();

@@ -284,7 +284,8 @@ constexpr OnceRed kOnceRed[] = {
     {kSeedsOfChange + 2176, "one choice of a prefill leg was preempted, and another was held for ever"},
     {kSeedsOfChange + 3336, "the same"},
     {kSeedsOfChange + 3442, "a worker changed its role when all memory had just to be back"},
-    {kSeedsOfUpgrades + 296, "a request lost as many workers to upgrades as it may try, and no upgrade was a fault"}};
+    {kSeedsOfUpgrades + 296, "a request lost as many workers to upgrades as it may try, and no upgrade was a fault"},
+    {kSeedsOfOrders + 169, "a router that stood still was to have obeyed in the moment in which it went on"}};
 
 TEST(ClusterSim, SeedsThatWereRedAreGreen) {
   SetLogLevel("error");
