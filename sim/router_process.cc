@@ -90,16 +90,18 @@ RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& con
       router::CallServices{config, router.text(), router.time_, *fleet, admission, budget, SimMetrics()});
 }
 
-/// As router/server.cc does.
+/// As router/server.cc does; but named as the seed has it: workers and routers hold things in the order of their names.
 router::CanarySender RouterProcess::Canaries(SimEventLoop& home, const std::unique_ptr<router::Fleet>& fleet) {
   if (!plant_.scenario.canaries) return nullptr;
-  return [this, &home, &fleet](const router::CanaryLegs& legs, std::function<void(const absl::Status&)> done) {
-    return router::CanaryRequest::Start(*fleet, home, time_, legs,
-                                        [this, done = std::move(done)](const absl::Status& s) {
-                                          ++(s.ok() ? counters_.canaries : counters_.failed_canaries);
-                                          done(s);
-                                        });
-  };
+  return
+      [this, &home, &fleet, sent = 0](router::CanaryLegs legs, std::function<void(const absl::Status&)> done) mutable {
+        legs.request_id = StrCat("canary-", name_, ".", life(), "-", ++sent);
+        return router::CanaryRequest::Start(*fleet, home, time_, legs,
+                                            [this, done = std::move(done)](const absl::Status& s) {
+                                              ++(s.ok() ? counters_.canaries : counters_.failed_canaries);
+                                              done(s);
+                                            });
+      };
 }
 
 std::unique_ptr<router::WorkerWire> RouterProcess::MakeWire(Life& life, const std::string& address) {

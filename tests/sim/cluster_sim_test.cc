@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "common/check.h"
 #include "common/log.h"
@@ -87,7 +89,11 @@ std::string TraceOf(uint64_t seed) {
 
 TEST(ClusterSim, ASeedIsReplayedToTheByte) {
   SetLogLevel("error");
-  for (uint64_t seed = 0; seed < 32; ++seed) {
+  std::vector<uint64_t> seeds(32);
+  std::iota(seeds.begin(), seeds.end(), 0);
+  for (uint64_t with_canaries : {9, 12, 13}) seeds.push_back(kSeedsOfUpgrades + with_canaries);
+  for (uint64_t with_canaries : {1, 78}) seeds.push_back(kSeedsOfOrders + with_canaries);
+  for (uint64_t seed : seeds) {
     const std::string once = TraceOf(seed);
     EXPECT_GT(once.size(), 10'000u) << seed;
     EXPECT_TRUE(once == TraceOf(seed)) << "seed " << seed << " went another way the second time";
