@@ -61,7 +61,8 @@ std::vector<int32_t> StepBatch::Encode() const {
 
 absl::StatusOr<StepBatch> StepBatch::Decode(std::span<const int32_t> words) {
   StepBatch batch;
-  batch.open = !words.empty() && words[0] == 1;
+  const int32_t open = words.empty() ? -1 : words[0];
+  batch.open = open == 1;
   Reader in(words.subspan(std::min<size_t>(1, words.size())));
   const std::vector<int32_t> flat = in.List();
   for (size_t i = 0; i + kCopyWords <= flat.size(); i += kCopyWords) {
@@ -71,7 +72,8 @@ absl::StatusOr<StepBatch> StepBatch::Decode(std::span<const int32_t> words) {
   batch.context = in.List();
   batch.logit_rows = in.List();
   while (!in.AtEnd()) batch.block_tables.push_back(in.List());
-  if (!in.whole() || flat.size() % kCopyWords != 0 || batch.row_start.size() != batch.context.size() + 1) {
+  if ((open != 0 && open != 1) || !in.whole() || flat.size() % kCopyWords != 0 ||
+      batch.row_start.size() != batch.context.size() + 1) {
     return absl::InvalidArgumentError(StrCat(words.size(), " words are no step"));
   }
   return batch;

@@ -17,6 +17,8 @@
 namespace baton::engine {
 
 struct StepBatch {
+  static constexpr int kForm = 2;  ///< of its words: another one wherever Encode changes
+
   std::vector<BlockCopy> copies;                   ///< before anything else
   std::vector<int32_t> row_start{0};               ///< [sequences + 1]
   std::vector<int32_t> context;                    ///< [sequences]

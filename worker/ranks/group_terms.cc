@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "engine/step/step_batch.h"
 
 namespace baton::worker {
 namespace {
@@ -58,9 +59,9 @@ std::string TermsOf(const WorkerConfig& config) {
 }
 
 std::string TermsOf(const std::string& model_digest, const kernels::OpsTraits& traits) {
-  constexpr int kStepForm = 2;  // of engine::StepBatch, as it is sent
-  return StrCat("steps of form ", kStepForm, "\nmodel digest ", model_digest, "\nISA ", traits.isa, "\nkernels ",
-                traits.kernel_version, "\ncompute ", DTypeName(traits.compute), "\nKV ", DTypeName(traits.kv), "\n");
+  return StrCat("steps of form ", engine::StepBatch::kForm, "\nmodel digest ", model_digest, "\nISA ", traits.isa,
+                "\nkernels ", traits.kernel_version, "\ncompute ", DTypeName(traits.compute), "\nKV ",
+                DTypeName(traits.kv), "\n");
 }
 
 absl::Status AgreeOnTerms(engine::Communicator* world, const std::string& terms) {
