@@ -39,7 +39,7 @@ for name in "${wanted[@]}"; do
   if [[ " ${stages[*]} " != *" $name "* ]]; then echo "bench/gpu: no stage $name: ${stages[*]} all" >&2; exit 2; fi
 done
 limit_s=480
-# The device's programs are those of build.sh; the emulator's have the same sources. program NAME: its path.
+# The device's programs are those of build.sh; the emulator's have the same sources.
 filter=() limits=() golden=tests/conformance/golden.txt engine=(--model bench/gpu/models/llama-3-8b)
 if [ -n "$emulated" ]; then
   filter=(--gtest_filter='*Nothing*:*NoTokens*')  # the rest runs in ctest
@@ -47,11 +47,20 @@ if [ -n "$emulated" ]; then
   limits=(--limits bench/gpu/access_limits.tsv)
   engine=(--model bench/gpu/models/tiny --tiny)
 fi
-program() {
+# Of the emulator's tests several share a program: what starts one is its ctest entry's command.
+declare -A entries
+if [ -n "$emulated" ]; then
+  while IFS=$'\t' read -r name command; do entries[$name]=$command; done < <(ctest --test-dir "$emulated" --show-only=json-v1 2>/dev/null |
+    python3 -c 'import json, sys; [print(t["name"], *t.get("command", []), sep="\t") for t in json.loads(sys.stdin.read() or "{}").get("tests", [])]')
+fi
+# find_program NAME: `program` is then the words that start it, its path first.
+find_program() {
   local name=$1
-  if [ -z "$emulated" ]; then echo "build/cuda/run/$name"; return; fi
-  case $name in kernel_bench) name=bench_gpu_dry ;; golden) name=bench_gpu_golden ;; gpu_engine) name=bench_gpu_engine_dry ;; esac
-  find "$emulated" -type f -executable -name "$name" | head -n 1
+  if [ -z "$emulated" ]; then program=("build/cuda/run/$name"); return; fi
+  case $name in kernel_bench) name=bench_gpu_dry ;; golden) name=bench_gpu_golden ;; gpu_engine) name=bench_gpu_engine_dry ;; *)
+    if [ -n "${entries[$name]:-}" ]; then IFS=$'\t' read -ra program <<<"${entries[$name]}"; return; fi ;;
+  esac
+  program=("$(find "$emulated" -type f -executable -name "$name" | head -n 1)")
 }
 test_names() { sed -E 's/#.*//; /^ *$/d; s/ .*//' bench/gpu/tests.txt; }
 # seconds_left: of the stage, and of the whole run less what its report needs.
@@ -83,7 +92,8 @@ limited() {
 
 is_built() {
   for name in kernel_bench golden gpu_engine $(test_names); do
-    [ -x "$(program "$name")" ] || { echo "bench/gpu: $name is not built${no_build:+, and --no-build builds nothing}" >&2; return 1; }
+    find_program "$name"
+    [ -x "${program[0]}" ] || { echo "bench/gpu: $name is not built${no_build:+, and --no-build builds nothing}" >&2; return 1; }
   done
 }
 stage_build() {
@@ -102,29 +112,38 @@ stage_build() {
 }
 stage_conformance() {
   local bad=0
-  limited 240 golden "$(program golden)" "$golden" >"$out/conformance.txt" || bad=1
+  find_program golden
+  limited 240 golden "${program[@]}" "$golden" >"$out/conformance.txt" || bad=1
   cat "$out/conformance.txt"
   [ "$golden" = "$out/golden.txt" ] || cp "$golden" "$out/golden.txt" || bad=1
   return $bad
 }
-stage_kernels() { limited $limit_s kernel_bench "$(program kernel_bench)" --json "$out/kernels.json" "${limits[@]}"; }
+stage_kernels() {
+  find_program kernel_bench
+  limited $limit_s kernel_bench "${program[@]}" --json "$out/kernels.json" "${limits[@]}"
+}
 # What the results are called, and how the model runs: a row's bits fixed, by speed alone, with half of the KV's bytes.
 engine_runs() { printf '%s\n' deterministic 'fast --no-deterministic' 'fp8_kv --kv fp8'; }
 stage_engine() {
   local bad=0 name flags
+  find_program gpu_engine
   while read -r name flags; do
     # shellcheck disable=SC2086 # several flags
-    limited 150 "gpu_engine:$name" "$(program gpu_engine)" "${engine[@]}" --json "$out/engine_$name.json" --seconds 100 $flags </dev/null || bad=1
+    limited 150 "gpu_engine:$name" "${program[@]}" "${engine[@]}" --json "$out/engine_$name.json" --seconds 100 $flags </dev/null || bad=1
   done < <(engine_runs)
   return $bad
 }
 # Two processes on the GPU: a prompt of one goes on in the other.
-stage_handoff() { limited 240 gpu_engine:handoff "$(program gpu_engine)" "${engine[@]}" --handoff --json "$out/engine_handoff.json" </dev/null; }
+stage_handoff() {
+  find_program gpu_engine
+  limited 240 gpu_engine:handoff "${program[@]}" "${engine[@]}" --handoff --json "$out/engine_handoff.json" </dev/null
+}
 stage_tests() {
   local bad=0 name
   for name in $(test_names); do
     rm -f "$out/tests/$name.json"
-    limited 120 "$name" "$(program "$name")" --gtest_brief=1 --gtest_output="json:$out/tests/$name.json" "${filter[@]}" || bad=1
+    find_program "$name"
+    limited 120 "$name" "${program[@]}" --gtest_brief=1 --gtest_output="json:$out/tests/$name.json" "${filter[@]}" || bad=1
   done
   return $bad
 }
@@ -170,8 +189,9 @@ stage_sanitizer() {
   : >"$log"
   export BATON_SWEEP_SEEDS=1
   while read -r tool name only; do
-    local command=("$path" --tool "$tool" --error-exitcode 9 "$(program "$name")" "--gtest_filter=$only")
-    if [ -n "$emulated" ]; then command=("$(program "$name")" "${filter[@]}"); fi
+    find_program "$name"
+    local command=("$path" --tool "$tool" --error-exitcode 9 "${program[@]}" "--gtest_filter=$only")
+    if [ -n "$emulated" ]; then command=("${program[@]}" "${filter[@]}"); fi
     limited 90 "$tool:$name" "${command[@]}" --gtest_brief=1 </dev/null >"$log.one" 2>&1 || bad=1
     cat "$log.one" >>"$log"
     grep -E 'ERROR SUMMARY|bench/gpu:' "$log.one" || true
