@@ -204,8 +204,7 @@ TEST_P(EngineThreads, CreditDeliversWithoutAStep) {
   Request r = Endless(1, 20, 4);
   r.credit = 21;
   ASSERT_TRUE(run.Add(r).ok());
-  while (run.Load().running_sequences + run.Load().waiting_requests > 0) {
-  }
+  while (run.Load().running_sequences + run.Load().waiting_requests > 0) std::this_thread::yield();
   EXPECT_EQ(run.Now(1).tokens.size(), 1u);
   run.engine->Post([](Scheduler& s, TimePoint now) { s.SetCredit(1, 0, kUnlimitedCredit, now); });
   EXPECT_EQ(run.Ended(1).tokens.size(), 4u);
