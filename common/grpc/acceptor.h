@@ -43,8 +43,9 @@ class GrpcAcceptor {
     /// come on it (see `message_bytes`), whatever they are, twenty calls on it, and twenty calls that are given up
     /// before their answers. Whoever has none left gets no new connection, and one on which he goes on is ended.
     /// Clients on this machine are not counted; a connection of theirs that is not useful has a MiB, and 64 KiB more
-    /// each second (own_bytes, and a sixteenth of it). Where they give up more calls on such than kOwnGivenUp, of which
-    /// twice as many are counted and so many forgotten in 25 s, they have kNewWhileGivenUp new connections a second.
+    /// each second (own_bytes, and a sixteenth of it), and for a second 16 times as much. Where they give up more calls
+    /// on such than kOwnGivenUp, of which twice as many are counted and so many forgotten in 25 s, they have
+    /// kNewWhileGivenUp new connections a second.
     int32_t vain_tries = 0;
     uint64_t own_bytes = 1 << 20;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
@@ -131,10 +132,11 @@ class GrpcAcceptor {
     const uint64_t number;  ///< in the order of coming
     const SpareDescriptor spare;
     bool greeted = false, useful = false;
-    bool may_ask = false;    ///< its bytes are not counted
-    bool spoke = false;      ///< a call began or ended since the latest look
-    bool ended = false;      ///< by us
-    bool ours = false;       ///< gRPC has not heard of it: the descriptor is ours to close
+    bool may_ask = false;                   ///< its bytes are not counted
+    bool spoke = false;                     ///< a call began or ended since the latest look
+    bool ended = false;                     ///< by us
+    bool ours = false;                      ///< gRPC has not heard of it: the descriptor is ours to close
+    std::optional<TimePoint> floods_since;  ///< of one of this machine: more than own_bytes had come
     uint64_t bytes = 0;      ///< that had come at the latest look; of one that may ask, at its latest call
     double tries = 1;        ///< in vain, that it was counted as until now
     int calls = 0;           ///< that are known to run

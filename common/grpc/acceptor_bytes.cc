@@ -16,6 +16,10 @@ constexpr const char* kBetweenCalls = "bytes-between-calls";
 constexpr uint64_t kBytesOfATry = 8 << 10;
 constexpr size_t kMostLargeMessages = 2;
 constexpr double kOfOwnBytesEachSecond = 1.0 / 16;
+/// What gRPC takes in of a call before its server's threads, which may have to wait for a core, have looked at its
+/// headers: its window, which grows with what comes.
+constexpr double kOwnBytesAtOnce = 16;
+constexpr Duration kServersTurn = std::chrono::seconds(1);
 /// Between two looks at how much has come where something has, and of how many connections in one.
 constexpr int kLookPauseMs = 20, kMostLooks = 256;
 
@@ -88,11 +92,18 @@ bool GrpcAcceptor::GoesOn(Taken& one) {
   return true;
 }
 
-/// Whether a connection of this machine that was no use yet has brought more than anybody needs for that. Once.
+/// Whether a connection of this machine that was no use yet has brought more than anybody needs for that, and is still
+/// none after the server's turn. Once.
 bool GrpcAcceptor::Floods(Taken& one) {
-  const double seconds = Seconds(clock_.Now() - one.since);
-  const double may = static_cast<double>(options_.own_bytes) * (1 + seconds * kOfOwnBytesEachSecond);
-  return options_.vain_tries > 0 && static_cast<double>(one.bytes_come()) > may && !std::exchange(one.ended, true);
+  const TimePoint now = clock_.Now();
+  const auto bytes = static_cast<double>(one.bytes_come());
+  double may = static_cast<double>(options_.own_bytes) * (1 + Seconds(now - one.since) * kOfOwnBytesEachSecond);
+  if (options_.vain_tries == 0 || bytes <= may) return false;
+  if (options_.message_bytes > 0 && MayBringALargeMessage(one)) may += static_cast<double>(options_.message_bytes);
+  if (bytes <= may) return false;
+  if (!one.floods_since) one.floods_since = now;
+  if (bytes <= kOwnBytesAtOnce * may && now - *one.floods_since < kServersTurn) return false;
+  return !std::exchange(one.ended, true);
 }
 
 /// Whether what comes on it may be the one message of a large call: on one connection of an address, and two in all.

@@ -39,6 +39,23 @@ TEST_F(Port, AMessageOfTheLargestSizeComesBeforeItsClientIsKnown) {
   EXPECT_EQ(Refused("vain-tries-per-address"), 1);
 }
 
+TEST_F(Port, OneConnectionOfThisMachineAtATimeToo) {
+  Start({.limits = {.most = 1000}, .vain_tries = 12, .own_bytes = 64 << 10, .message_bytes = 9 * 20000});
+  const auto [slow, served] = Dial();
+  ASSERT_TRUE(served);
+  slow->Bring(Times(20000, kSettings));
+  const auto ended = [&](int settings) {
+    const auto [stranger, stranger_served] = Dial();
+    stranger->Send(Times(settings, kSettings));
+    return stranger_served && stranger->Ended();
+  };
+  EXPECT_TRUE(ended(400000)) << "at once; so the slow one has been looked at";
+  EXPECT_TRUE(ended(20000)) << "a second after it was looked at, and more after the slow one was";
+  EXPECT_EQ(Refused("vain-tries-per-address"), 2);
+  slow->Bring(kSettings);
+  EXPECT_TRUE(slow->Served());
+}
+
 TEST_F(Port, OneConnectionOfAnAddressAndTwoInAllMayBringALargeMessageAtATime) {
   constexpr int kSettingsOfAMessage = 20000;
   Start({.limits = {.most = 1000, .loopback_too = true},

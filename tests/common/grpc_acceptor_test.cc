@@ -153,6 +153,25 @@ TEST_F(Port, AConnectionOfThisMachineThatAsksNothingHasAMebibyte) {
   EXPECT_TRUE(little->Served());
 }
 
+// The first message of a router's connection is as large as a prompt, and here before a thread has looked at its
+// headers.
+TEST_F(Port, AConnectionOfThisMachineThatIsUsefulInTimeMayBringMoreBefore) {
+  Start({.limits = {.most = 1000}, .vain_tries = 12, .own_bytes = 64 << 10});
+  const auto [large, served] = Dial();
+  const auto [floods, served_too] = Dial();
+  const auto [far_too_much, served_as_well] = Dial();
+  ASSERT_TRUE(served && served_too && served_as_well);
+  for (const auto& one : {large.get(), floods.get()}) one->Bring(Times(20000, kSettings));
+  far_too_much->Send(Times(200000, kSettings));
+  EXPECT_TRUE(far_too_much->Ended());  // so all three have been looked at
+  EXPECT_EQ(Refused("vain-tries-per-address"), 1);
+  acceptor_->Useful(large->peer());
+  EXPECT_TRUE(floods->Ended());
+  EXPECT_EQ(Refused("vain-tries-per-address"), 2);
+  large->Bring(kSettings);
+  EXPECT_TRUE(large->Served());
+}
+
 // gRPC writes a line for each, with what they sent.
 TEST(GrpcErrors, StrangersWriteAFewLinesOfALogWithoutControlCharacters) {
   testing::internal::CaptureStdout();
