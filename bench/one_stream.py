@@ -3,7 +3,7 @@
 from as long a prompt take turns; medians of rounds, and the median of the rounds' own ratios.
 
   bench/one_stream.py --model PATH [--baton build/baton] [--engine build/release/bench/bench_engine] [--threads 2]
-                      [--rounds 7] [--port 18438] [--json FILE]
+                      [--rounds 7] [--streams 3] [--port 18438] [--json FILE]
 
 The served rate is that of the client's tokens after the first. A quiet machine only: the share of it that other processes took
 is printed with every round.
@@ -20,12 +20,12 @@ import time
 
 from stall import busy_seconds, children_seconds, wait_ready
 
-PROMPT_TOKENS, TOKENS, STREAMS = 128, 128, 3  # of bench_engine's tg128; streams per round, of which the median counts
+PROMPT_TOKENS, TOKENS = 128, 128  # of bench_engine's tg128
 
 
 def engine_rate(args):
     with tempfile.NamedTemporaryFile() as out:
-        command = [args.engine, args.model, "--only", "tg128", "--threads", str(args.threads), "--rounds", str(STREAMS)]
+        command = [args.engine, args.model, "--only", "tg128", "--threads", str(args.threads), "--rounds", str(args.streams)]
         subprocess.run(command + ["--json", out.name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with open(out.name, encoding="utf-8") as f:
             return json.load(f)["rows"][0]["tokens_per_s"]
@@ -90,7 +90,7 @@ def served_rate(args):
     try:
         name = wait_ready(f"http://127.0.0.1:{args.port}", server)
         stream_rate(args.port, name)
-        return statistics.median(stream_rate(args.port, name) for _ in range(STREAMS))
+        return statistics.median(stream_rate(args.port, name) for _ in range(args.streams))
     finally:
         server.terminate()
         server.wait()
@@ -103,6 +103,7 @@ def main():
     p.add_argument("--engine", default="build/release/bench/bench_engine")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--streams", type=int, default=3, help="of a round, whose median counts; 1 where the machine's speed changes within seconds")
     p.add_argument("--port", type=int, default=18438)
     p.add_argument("--json")
     args = p.parse_args()

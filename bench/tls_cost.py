@@ -2,7 +2,7 @@
 """What TLS costs the router: CPU time of a handshake and of a chunk of a stream, beside what it costs nginx, which passes the same
 streams on, in the same run and with the same certificate.
 
-  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--starts 3]
+  bench/tls_cost.py [--nginx NGINX] [--handshakes 300] [--streams 8] [--tokens 500] [--rounds 15] [--starts 3]
                     [--instructions] [--json FILE]
 
 NGINX: Debian's `nginx-light` or `nginx`, installed or unpacked (`dpkg-deb -x`). A surcharge is CPU time of the server's processes with
@@ -186,10 +186,19 @@ def handshakes(server, count):
             while more := s.recv(4096):
                 got += more
             assert b" 200 " in got.split(b"\r\n", 1)[0] + b" ", got
-    before = server.spent()
+    idle, started, begun = spent_idle(server)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(count)))
-    return (server.spent() - before) / count, 1
+    return (server.spent() - begun - idle * (time.monotonic() - started)) / count, 1
+
+
+def spent_idle(server):
+    """What a server spends each second without clients, and when that was looked at: time, and spent by then. Handshakes take longer than
+    requests without, and streams three times as long in one round as in the next where others want the cores."""
+    since, before = time.monotonic(), server.spent()
+    time.sleep(IDLE_S)
+    started, begun = time.monotonic(), server.spent()
+    return (begun - before) / (started - since), started, begun
 
 
 def stream(s, tokens, seed):
@@ -213,16 +222,12 @@ def stream(s, tokens, seed):
 
 def chunks(server, streams, tokens, seed):
     """What a token takes, and tokens of a record (some have no text yet). The connections stand before: a handshake is not a chunk's, and streams
-    that begin apart share fewer steps. What a server spends without streams is taken off: where others want the cores, one run takes
-    three times as long as the next."""
+    that begin apart share fewer steps."""
     connections = [server.connect() for _ in range(streams)]
     for s in connections:
         s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert s.recv(4096)
-    since, before = time.monotonic(), server.spent()
-    time.sleep(IDLE_S)
-    started, begun = time.monotonic(), server.spent()
-    idle = (begun - before) / (started - since)
+    idle, started, begun = spent_idle(server)
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         many, records = map(sum, zip(*pool.map(lambda i: stream(connections[i], tokens, seed * 1000 + i), range(streams))))
     return (server.spent() - begun - idle * (time.monotonic() - started)) / many, many / records
@@ -360,7 +365,7 @@ def measure(args, start):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nginx", default="nginx")
-    parser.add_argument("--handshakes", type=int, default=100)
+    parser.add_argument("--handshakes", type=int, default=300)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=15)
