@@ -134,7 +134,7 @@ KernelCase DecodeCase(int sequences, int length, int q_heads, int kv_heads) {
   auto p = std::make_shared<Problem<Kv>>(sequences, length, 1, q_heads, kv_heads);
   // Without fixed tiles an item has one partial however many tiles it walks: fewer, where there are enough for every
   // warp.
-  const int blocks = gpu::CurrentDevice().multiprocessors * cuda::kDecodeBlocksPerSm;
+  const int blocks = gpu::CurrentDevice().multiprocessors * cuda::kDecodeBlocksPerSm<Kv>;
   const int tiles = sequences * kv_heads * ((length + cuda::kTileTokens - 1) / cuda::kTileTokens);
   const cuda::DecodeShape shape{.row_start = p->starts,
                                 .lengths = p->lengths,

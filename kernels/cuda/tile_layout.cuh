@@ -6,13 +6,13 @@
 namespace baton::cuda {
 
 /// Rows of kDim elements in shared memory, 16-byte chunks placed so that ldmatrix has no bank conflicts: XOR with the
-/// row where a row is a multiple of 128 bytes, else one chunk of padding.
+/// row where a row is a multiple of 128 bytes, else an odd number of chunks from row to row.
 template <typename T, int kDim>
 struct TileLayout {
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
   static constexpr int kChunks = kDim / kChunk;
   static constexpr bool kSwizzled = kChunks % 8 == 0;
-  static constexpr int kPitch = kSwizzled ? kDim : kDim + kChunk;
+  static constexpr int kPitch = kSwizzled ? kDim : (kChunks | 1) * kChunk;
   PX_DEVICE static int Offset(int row, int chunk) {
     return row * kPitch + (kSwizzled ? chunk ^ (row & 7) : chunk) * kChunk;
   }

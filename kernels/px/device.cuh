@@ -230,6 +230,19 @@ PX_DEVICE uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
+PX_DEVICE uint32_t BytePermute(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
+PX_DEVICE uint32_t E4m3ToBf16(uint16_t v) {
+#if __CUDA_ARCH__ >= 890
+  const F2 pair = UnpackE4m3(v);
+  return PackBf16(pair.x, pair.y);
+#else
+  // Exponent and mantissa where bf16 has them: 2⁻¹²⁰ times the value, a subnormal one subnormal. 480 is NaN's code.
+  const uint32_t codes = BytePermute(v, 0, 0x1404), magnitude = codes >> 4 & 0x07F007F0u;
+  const uint32_t exact = FmaBf16x2(magnitude | (codes & 0x80008000u), 0x7B807B80u, 0x80008000u);  // · 2¹²⁰ − 0
+  const uint32_t nan = ((magnitude + 0x00100010u) >> 11 & 0x00010001u) * 0xFFFFu;
+  return (exact & ~nan) | (nan & 0x7FFF7FFFu);
+#endif
+}
 
 // ---- memory of other devices
 template <typename T>

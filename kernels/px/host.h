@@ -183,6 +183,15 @@ inline uint16_t PackE4m3(float x, float y) {
   return static_cast<uint16_t>(FloatToE4m3Bits(x) | FloatToE4m3Bits(y) << 8);
 }
 inline F2 UnpackE4m3(uint16_t v) { return {E4m3BitsToFloat(v & 0xFFu), E4m3BitsToFloat(v >> 8)}; }
+/// Two e4m3 as two bf16: exact.
+inline uint32_t E4m3ToBf16(uint16_t v) { return PackBf16(E4m3BitsToFloat(v & 0xFFu), E4m3BitsToFloat(v >> 8)); }
+/// Byte i of the result is the one of b:a (a has bytes 0 … 3) that the selector's digit i (hexadecimal, 0 … 7) names.
+inline uint32_t BytePermute(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t r = 0;
+  for (int i = 0; i < 4; ++i) r |= static_cast<uint32_t>(bytes >> (selector >> (4 * i) & 7u) * 8 & 0xFFu) << (8 * i);
+  return r;
+}
 /// Two bf16 products plus addends, each rounded once to bf16.
 uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c);
 

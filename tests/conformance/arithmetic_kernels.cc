@@ -85,6 +85,15 @@ uint32_t NearestE4m3(float x) {
 /// The bf16 nearest to x as a double would round it.
 uint32_t NearestBf16(double x) { return std::isnan(x) ? 0x7FFFu : px::FloatToBf16Bits(static_cast<float>(x)); }
 float Bf16Half(uint32_t w, int i) { return px::Bf16BitsToFloat(w >> (16 * i) & 0xFFFFu); }
+/// Bytes of a (0 … 3) and b (4 … 7), by the selector's digits.
+uint32_t PickedBytes(uint32_t a, uint32_t b, uint32_t selector) {
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t from = selector >> (4 * i) & 7u;
+    out |= ((from < 4 ? a : b) >> (8 * (from % 4)) & 0xFFu) << (8 * i);
+  }
+  return out;
+}
 /// A product of two bf16 plus a bf16 is exact in double unless exponents are far apart; then only the sign of the tail
 /// counts.
 uint32_t FusedBf16(uint32_t a, uint32_t b, uint32_t c) {
@@ -134,6 +143,9 @@ CONFORMANCE_OP(UnpackE4m3Low, true, kExactFloat, W(px::UnpackE4m3(static_cast<ui
                W(px::E4m3BitsToFloat(a & 0xFFu)));
 CONFORMANCE_OP(UnpackE4m3High, true, kExactFloat, W(px::UnpackE4m3(static_cast<uint16_t>(a)).y),
                W(px::E4m3BitsToFloat(a >> 8 & 0xFFu)));
+CONFORMANCE_OP(E4m3ToBf16, true, kExact, px::E4m3ToBf16(static_cast<uint16_t>(a)),
+               NearestBf16(px::E4m3BitsToFloat(a & 0xFFu)) | NearestBf16(px::E4m3BitsToFloat(a >> 8 & 0xFFu)) << 16);
+CONFORMANCE_OP(BytePermute, true, kExact, px::BytePermute(a, b, c & 0x7777u), PickedBytes(a, b, c));
 CONFORMANCE_OP(FmaBf16x2, false, kExact,
                px::FmaBf16x2(px::PackBf16(F(a), F(b)), px::PackBf16(F(b), F(c)), px::PackBf16(F(c), F(a))),
                FusedBf16(NearestBf16(F(a)) | NearestBf16(F(b)) << 16, NearestBf16(F(b)) | NearestBf16(F(c)) << 16,
@@ -163,6 +175,8 @@ std::vector<MicroKernel> ArithmeticKernels() {
           Apply<PackE4m3Op>(),
           Apply<UnpackE4m3LowOp>(),
           Apply<UnpackE4m3HighOp>(),
+          Apply<E4m3ToBf16Op>(),
+          Apply<BytePermuteOp>(),
           Apply<FmaBf16x2Op>(),
           Apply<Lop3Op>(),
           Apply<PopCountOp>(),

@@ -6,6 +6,14 @@
 // % each. One warp per block walks a device-side work list, so the grid is fixed under CUDA graphs while lengths
 // change. kFixedTiles (deterministic): one partial per 256-token tile.
 //
+// E4m3 halves the bytes: 268 MB, 62 µs; partials are 3.1 % each. It is bound by instructions sooner than bf16: at the
+// roof an SM gets a sub-tile of both (16 KiB) in 885 cycles. A warp spends ~1,900 instructions on it: 1,024 make bf16
+// of 512 codes a lane, in registers, half of them on the pipe that takes one in two cycles (~1,150 cycles with
+// 64 permutations of bytes); 128 loads bring K, 16 ldmatrix V, 128 are mma, the others copies and softmax. Widened into
+// a bf16 stage, as it was, each code was stored and loaded once more (32 loads, 64 stores, 64 ldmatrix) and three rings
+// with that stage filled an SM; six fit without it, as many bytes in flight as bf16 has, and 6 · 1,900 instructions are
+// 1.5 warps for each of the four schedulers: 475 cycles a sub-tile in each, 288 on the pipe of conversions.
+//
 // Combining is bound by latency: its bytes are few. Of 32 partials at a time the maxima and sums come in one load, from
 // which all their factors follow; then their values, of which none depends on another, 2 KB of them in flight for each
 // warp. 8 × 16k: 64 partials of each of 256 rows, 8.4 MB, 2 µs at the roof; a warp's share is 8 KB, 2 · (1 + 2) loads
@@ -65,17 +73,46 @@ PX_DEVICE RowRange DecodeRow(const DecodeParams<Kv>& p, int r, int heads_per_kv,
   return row;
 }
 
-/// Rings of three warps fill an SM's shared memory; said to the compiler, which else spills to have more of them.
-constexpr int kDecodeBlocksPerSm = 3;
+/// As many warps' rings, of 128 columns, fill an SM's shared memory; said to the compiler, which else spills to have
+/// more of them.
+template <typename Kv>
+constexpr int kDecodeBlocksPerSm = sizeof(Kv) == 1 ? 6 : 3;
 
 template <typename Kv, int kDim>
 struct DecodeShared {
   AttentionShared<Kv, kDim, 1> attention;
 };
-static_assert(kDecodeBlocksPerSm * sizeof(DecodeShared<px::bf16, 128>) <= 227 * 1024, "three warps' rings per SM");
+constexpr int kReservedPerBlock = 1024;  ///< bytes of shared memory that a block takes beside its own
+template <typename Kv>
+constexpr bool kRingsFit = kDecodeBlocksPerSm<Kv> * (sizeof(DecodeShared<Kv, 128>) + kReservedPerBlock) <= 228 * 1024;
+static_assert(kRingsFit<px::bf16> && kRingsFit<px::e4m3>);
+
+/// Row h of a tile's result, of kDim floats at `row`: what this thread holds of it.
+template <typename Kv, int kDim>
+PX_DEVICE void StorePartialRow(float* row, const TileState<kDim>& state, int h) {
+  const int quarter = px::Lane() & 3;
+  if constexpr (sizeof(Kv) == 1) {
+    PX_UNROLL
+    for (int i = 0; i < kDim / 16; ++i) {
+      const float(&even)[4] = state.o[2 * i], (&odd)[4] = state.o[2 * i + 1];
+      float* to = row + i * 16 + quarter * 4;
+      if constexpr (kDim > 128) {  // no registers to gather four in
+        px::Store(reinterpret_cast<px::F2*>(to), px::F2{even[2 * h], odd[2 * h]});
+        px::Store(reinterpret_cast<px::F2*>(to + 2), px::F2{even[2 * h + 1], odd[2 * h + 1]});
+      } else {
+        const float four[4] = {even[2 * h], odd[2 * h], even[2 * h + 1], odd[2 * h + 1]};
+        StoreVector(to, four);
+      }
+    }
+  } else {
+    PX_UNROLL
+    for (int i = 0; i < kDim / 8; ++i)
+      px::Store(reinterpret_cast<px::F2*>(row + i * 8 + quarter * 2), px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]});
+  }
+}
 
 template <typename Kv, int kDim, bool kFixedTiles>
-PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
+PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm<Kv>) DecodeAttentionKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
   using Shared = DecodeShared<Kv, kDim>;
   using Layout = TileLayout<px::bf16, kDim>;
   PX_SHARED(Shared, smem);
@@ -119,10 +156,7 @@ PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_
             const int r = lane / 4 + 8 * h;
             // Nobody combines it. With more columns there is no register to remember it in.
             if (kDim <= 128 && group.first_row + r >= packed_rows) continue;
-            float* o = p.partial_o + (partial * kRowsPerWarp + r) * kDim + (lane & 3) * 2;
-            PX_UNROLL
-            for (int i = 0; i < kDim / 8; ++i)
-              px::Store(reinterpret_cast<px::F2*>(o + i * 8), px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]});
+            StorePartialRow<Kv>(p.partial_o + (partial * kRowsPerWarp + r) * kDim, state, h);
             if ((lane & 3) == 0)
               px::Store(reinterpret_cast<px::F2*>(p.partial_ml + (partial * kRowsPerWarp + r) * 2),
                         px::F2{state.m[h], state.l[h]});
@@ -132,7 +166,7 @@ PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_
 }
 
 constexpr int kCombineWarps = 4;
-constexpr int kCombineBlocksPerSm = 4;  ///< at least; a grid has three
+constexpr int kCombineBlocksPerSm = 4;  ///< at least; a grid has three, of e4m3 six
 
 constexpr int kWideColumns = 4;  ///< of a lane, where there are groups enough; else one
 
@@ -244,7 +278,7 @@ PX_KERNEL void PX_BOUNDS(kCombineWarps * 32, kCombineBlocksPerSm)
   px::GridDependencyRelease();
 }
 
-/// The grids do not depend on the batch: `blocks` is the SM count times kDecodeBlocksPerSm.
+/// The grids do not depend on the batch: `blocks` is the SM count times kDecodeBlocksPerSm<Kv>.
 template <typename Kv, int kDim, bool kFixedTiles>
 void LaunchDecodeAttention(gpu::Stream& stream, const DecodeParams<Kv>& p, int blocks, bool programmatic = true) {
   gpu::Launch(stream,

@@ -3,6 +3,9 @@
 // Floor per sequence of n new tokens at context c, per q head: 4·d·Σ(c + i) FLOP ≈ 4·d·n·(c + n/2); reads
 // 2·(c + n)·d·bytes per kv head once per 64 query rows (L2), writes 2·n·d bytes. 8k causal, 64 heads of 128: 1.1 TFLOP,
 // 1.4 ms at 790 TFLOP/s; this kernel aims at ≥ 350 (mma.sync). One block: 64 rows of one q head, 4 warps × 16 rows.
+// E4m3 is widened into a bf16 stage, once for all of them: of a sub-tile of 128 columns a lane converts 128 codes and has
+// 8 loads and 16 stores of 16 bytes for it. In registers every warp would convert all 512 itself (1,024 instructions
+// a lane beside 128 mma, ~1,150 cycles on the pipe of conversions where the mma take ~830).
 // kFixedTiles is the deterministic form: bits equal those of attention_decode.cuh.
 #pragma once
 

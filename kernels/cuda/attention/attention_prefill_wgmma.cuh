@@ -234,7 +234,7 @@ struct GroupWalk {
     const typename Shared::Stage& stage = smem.stage[StageOf(t)];
     const bool wounded = hides && HoldsNonFinite<kDim, Panels, kSubTileTokens>(stage.v, 0);
     float s[kSubTileTokens / 8][4];
-    Scores<kDim, Panels>(s, smem.q[group] + PrefillWarp() * kRowsPerWarp * Panels::kPitch, stage.k);
+    Scores<kDim, Panels, Panels>(s, smem.q[group] + PrefillWarp() * kRowsPerWarp * Panels::kPitch, stage.k);
     ScaleAndMask(s, range, t * kSubTileTokens, hides, scale_log2, 0.0f);
     Accumulate<kDim, Panels>(state, s, range, t * kSubTileTokens, wounded, stage.v);
     px::SyncWarp();  // only ThreadSanitizer finds it: the lanes have met in mma

@@ -6,6 +6,7 @@
 // state untouched. Logits are kept times log2(e), so that softmax is ex2.
 #pragma once
 
+#include "kernels/cuda/attention/kv_fragments.cuh"
 #include "kernels/cuda/kv/paged_kv.cuh"
 
 namespace baton::cuda {
@@ -31,15 +32,21 @@ struct RowRange {
   uint32_t tree;
 };
 
-/// Query rows and a two-stage ring of KV; e4m3 is widened into one bf16 stage before it is used.
+/// Whether e4m3 is widened into a bf16 stage before it is used: once for several warps. A warp alone reads codes and
+/// makes bf16 of them in registers (kv_fragments.cuh).
+template <typename Kv, int kWarps>
+constexpr bool kWidensKv = sizeof(Kv) == 1 && kWarps > 1;
+
+/// Query rows and a two-stage ring of KV.
 template <typename Kv, int kDim, int kWarps>
 struct AttentionShared {
   px::bf16 q[kWarps * kRowsPerWarp * TileLayout<px::bf16, kDim>::kPitch];
-  KvStage<Kv, kDim> stage[2];
-  WideStage<kDim, sizeof(Kv) == 1> wide;
+  KvStage<Kv, StageLayout<Kv, kDim, kWidensKv<Kv, kWarps>>> stage[2];
+  WideStage<kDim, kWidensKv<Kv, kWarps>> wide;
 };
 
-/// One row pair's result of a tile: this thread holds rows lane / 4 and lane / 4 + 8, two columns of every 8.
+/// One row pair's result of a tile: this thread holds rows lane / 4 and lane / 4 + 8, of their columns what
+/// kv_fragments.cuh says.
 template <int kDim>
 struct TileState {
   float o[kDim / 8][4];
@@ -106,10 +113,9 @@ template <int kDim>
 constexpr int kStepTokens = PX_SM100_OR((kDim > 128 ? kSubTileTokens / 2 : kSubTileTokens), kSubTileTokens);
 
 /// s[8 · kGroups tokens] of 16 rows: q · k.
-template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
-PX_DEVICE void Scores(float (&s)[kGroups][4], const px::bf16* q, const px::bf16* k) {
-  const int lane = px::Lane();
-  const int q_row = lane & 15, q_chunk = lane >> 4, k_row = (lane & 7) + ((lane >> 4) << 3), k_chunk = (lane >> 3) & 1;
+template <int kDim, typename QLayout, typename Layout, typename Kv, int kGroups>
+PX_DEVICE void Scores(float (&s)[kGroups][4], const px::bf16* q, const Kv* k) {
+  const int q_row = px::Lane() & 15, q_chunk = px::Lane() >> 4;
   PX_UNROLL
   for (int i = 0; i < kGroups; ++i) {
     PX_UNROLL
@@ -118,11 +124,11 @@ PX_DEVICE void Scores(float (&s)[kGroups][4], const px::bf16* q, const px::bf16*
   PX_UNROLL
   for (int d = 0; d < kDim / 16; ++d) {
     uint32_t a[4];
-    px::LdMatrixX4(a, q + Layout::Offset(q_row, 2 * d + q_chunk));
+    px::LdMatrixX4(a, q + QLayout::Offset(q_row, 2 * d + q_chunk));
     PX_UNROLL
     for (int n = 0; n < kGroups / 2; ++n) {
       uint32_t b[4];
-      px::LdMatrixX4(b, k + Layout::Offset(n * 16 + k_row, 2 * d + k_chunk));
+      LoadKeys<Layout>(b, k, n, d);
       px::MmaBf16(s[2 * n], a, b[0], b[1]);
       px::MmaBf16(s[2 * n + 1], a, b[2], b[3]);
     }
@@ -169,18 +175,22 @@ PX_DEVICE void ScaleAndMask(float (&s)[kGroups][4], const RowRange (&rows)[2], i
 PX_DEVICE int RarelyUsedLane() { return px::Shuffle(px::Lane(), px::Lane()); }
 
 /// Whether a value of the sub-tile, in kDim columns from 16-byte chunk `first_chunk`, is infinite or NaN; for the warp.
-template <int kDim, typename Layout, int kTokens>
-PX_DEVICE bool HoldsNonFinite(const px::bf16* v, int first_chunk) {
+template <int kDim, typename Layout, int kTokens, typename Kv>
+PX_DEVICE bool HoldsNonFinite(const Kv* v, int first_chunk) {
+  constexpr bool kCodes = sizeof(Kv) == 1;
+  // Exponents of ones carry; of e4m3 ones altogether.
+  constexpr uint32_t kTested = kCodes ? 0x7F7F7F7Fu : 0x7F807F80u, kOne = kCodes ? 0x01010101u : 0x00800080u,
+                     kCarries = kCodes ? 0x80808080u : 0x80008000u;
   constexpr int kChunks = kDim / Layout::kChunk;
   uint32_t found = 0;
   PX_UNROLL_BY(kDim > 128 ? 1 : 4)
   for (int i = RarelyUsedLane(); i < kTokens * kChunks; i += 32) {
-    const px::U128 eight =
+    const px::U128 chunk =
         px::LoadShared(reinterpret_cast<const px::U128*>(v + Layout::Offset(i / kChunks, first_chunk + i % kChunks)));
     PX_UNROLL
-    for (int w = 0; w < 4; ++w) found |= (eight.w[w] & 0x7F807F80u) + 0x00800080u;  // exponents of ones carry
+    for (int w = 0; w < 4; ++w) found |= (chunk.w[w] & kTested) + kOne;
   }
-  return px::Ballot((found & 0x80008000u) != 0) != 0;
+  return px::Ballot((found & kCarries) != 0) != 0;
 }
 
 /// Whether some row of the warp may not look at some of the tokens [first_token, first_token + tokens).
@@ -193,23 +203,23 @@ PX_DEVICE bool HidesAny(const RowRange (&rows)[2], int first_token, int tokens) 
   return px::Ballot(partly) != 0;
 }
 
-/// One row's turn in AddRowByRow: 16 columns of o from 16-byte chunk `chunk` of v.
-template <typename Layout, int kGroups>
+/// One row's turn in AddRowByRow: 16 columns of o, those of group `group` of v.
+template <typename Layout, int kGroups, typename Kv>
 PX_DEVICE void AddOneRow(float (&o)[2][4], uint32_t (&p)[kGroups / 2][4], int r, const RowRange& row, int first_token,
-                         const px::bf16* v, int chunk, int lane) {
+                         const Kv* v, int group, int lane) {
   PX_UNROLL_BY(1)
   for (int n = 0; n < kGroups / 2; ++n) {
-    uint32_t seen[2], b[4];
+    uint32_t seen[2], b[1][4];
     PX_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int token = first_token + n * 16 + i * 8 + (lane & 3) * 2;  // of this lane's b[i] and b[i + 2]
       seen[i] = (Sees(row, token) ? 0xFFFFu : 0u) | (Sees(row, token + 1) ? 0xFFFF0000u : 0u);
     }
-    px::LdMatrixX4Trans(b, v + Layout::Offset(n * 16 + (lane & 15), chunk + (lane >> 4)));
+    LoadValues<Layout>(b, v, n, group, lane);
     PX_UNROLL
     for (int i = 0; i < 2; ++i) {
       float sum[4] = {o[i][0], o[i][1], o[i][2], o[i][3]};
-      px::MmaBf16(sum, p[0], b[2 * i] & seen[0], b[2 * i + 1] & seen[1]);
+      px::MmaBf16(sum, p[0], b[0][2 * i] & seen[0], b[0][2 * i + 1] & seen[1]);
       PX_UNROLL
       for (int j = 0; j < 4; ++j)
         if (lane / 4 + 8 * (j >> 1) == r) o[i][j] = sum[j];
@@ -228,9 +238,9 @@ PX_DEVICE void AddOneRow(float (&o)[2][4], uint32_t (&p)[kGroups / 2][4], int r,
 /// o += p · v where p is 0 for what a row may not see, but 0 · ∞ would be NaN: each row in turn takes its part of a
 /// product in which the values that are hidden from it are 0. The same bits as the plain product where that is finite,
 /// in 16 times its time; only for sub-tiles with such a value beside a hidden token.
-template <int kDim, typename Layout, int kGroups>
+template <int kDim, typename Layout, int kGroups, typename Kv>
 PX_DEVICE void AddRowByRow(TileState<kDim>& state, uint32_t (&p)[kGroups / 2][4], const RowRange (&rows)[2],
-                           int first_token, const px::bf16* v, int first_chunk) {
+                           int first_token, const Kv* v, int first_group) {
   const int lane = RarelyUsedLane();
   PX_UNROLL
   for (int d = 0; d < kDim / 8; d += 2) {
@@ -243,7 +253,7 @@ PX_DEVICE void AddRowByRow(TileState<kDim>& state, uint32_t (&p)[kGroups / 2][4]
       const int holder = (r & 7) * 4;
       const RowRange row{px::Shuffle(held.first, holder), px::Shuffle(held.last, holder),
                          px::Shuffle(held.tree_base, holder), px::Shuffle(held.tree, holder)};
-      AddOneRow<Layout, kGroups>(o, p, r, row, first_token, v, first_chunk + d, lane);
+      AddOneRow<Layout, kGroups>(o, p, r, row, first_token, v, first_group + d / 2, lane);
     }
     PX_UNROLL
     for (int j = 0; j < 8; ++j) state.o[d + j / 4][j % 4] = o[j / 4][j % 4];
@@ -288,28 +298,38 @@ PX_DEVICE void PackWeights(uint32_t (&p)[kGroups / 2][4], const float (&s)[kGrou
   }
 }
 
-/// Online softmax of one step into `state`, then o += p · v. v's columns begin at 16-byte chunk `first_chunk` of rows
-/// in `Layout`.
-template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
+/// o += p · v of 16 tokens, 16 · kAtOnce columns of o from group d on, which are v's from group `group` on.
+template <typename Layout, int kAtOnce, int kDim, typename Kv>
+PX_DEVICE void AddColumns(TileState<kDim>& state, const uint32_t (&p)[4], const Kv* v, int n, int d, int group) {
+  uint32_t b[kAtOnce][4];
+  LoadValues<Layout>(b, v, n, group, px::Lane());
+  PX_UNROLL
+  for (int i = 0; i < kAtOnce; ++i) {
+    px::MmaBf16(state.o[2 * (d + i)], p, b[i][0], b[i][1]);
+    px::MmaBf16(state.o[2 * (d + i) + 1], p, b[i][2], b[i][3]);
+  }
+}
+
+/// Online softmax of one step into `state`, then o += p · v. v's columns begin at group `first_group`, of 16 each, of
+/// rows in `Layout`.
+template <int kDim, typename Layout, typename Kv, int kGroups>
 PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token,
-                          bool wounded, const px::bf16* v, int first_chunk = 0) {
+                          bool wounded, const Kv* v, int first_group = 0) {
   uint32_t p[kGroups / 2][4];
   Softmax(state, s, [&](int h, float alpha) { state.Rescale(h, alpha); });
   PackWeights(p, s);
   if (wounded) {
-    AddRowByRow<kDim, Layout, kGroups>(state, p, rows, first_token, v, first_chunk);
+    AddRowByRow<kDim, Layout, kGroups>(state, p, rows, first_token, v, first_group);
     return;
   }
-  const int lane = px::Lane(), v_row = lane & 15, v_chunk = first_chunk + (lane >> 4);
+  constexpr int kColumnGroups = kDim / 16, kAtOnce = kValueGroups<Kv>;
   PX_UNROLL
   for (int n = 0; n < kGroups / 2; ++n) {
     PX_UNROLL
-    for (int d = 0; d < kDim / 16; ++d) {
-      uint32_t b[4];
-      px::LdMatrixX4Trans(b, v + Layout::Offset(n * 16 + v_row, 2 * d + v_chunk));
-      px::MmaBf16(state.o[2 * d], p[n], b[0], b[1]);
-      px::MmaBf16(state.o[2 * d + 1], p[n], b[2], b[3]);
-    }
+    for (int d = 0; d + kAtOnce <= kColumnGroups; d += kAtOnce)
+      AddColumns<Layout, kAtOnce>(state, p[n], v, n, d, first_group + d);
+    if constexpr (kColumnGroups % kAtOnce != 0)
+      AddColumns<Layout, 1>(state, p[n], v, n, kColumnGroups - 1, first_group + kColumnGroups - 1);
   }
 }
 
@@ -329,24 +349,27 @@ PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>
                       int head, const RowRange (&rows)[2], int first, int last, float scale_log2, float softcap,
                       TileDone&& tile_done) {
   constexpr int kThreads = kWarps * 32;
+  constexpr bool kWidens = kWidensKv<Kv, kWarps>;
+  using Tile = std::conditional_t<kWidens, px::bf16, Kv>;  // what a warp reads
+  using QLayout = TileLayout<px::bf16, kDim>;
+  using Layout = TileLayout<Tile, kDim>;
   TileState<kDim> state;
   state.Clear();
-  using Layout = TileLayout<px::bf16, kDim>;
-  const px::bf16* q = smem.q + px::WarpIndex() * kRowsPerWarp * Layout::kPitch;
-  FetchKv<Kv, kDim, kThreads>(smem.stage[first & 1], kv, table, length, head, first * kSubTileTokens);
+  const px::bf16* q = smem.q + px::WarpIndex() * kRowsPerWarp * QLayout::kPitch;
+  FetchKv<kDim, kThreads>(smem.stage[first & 1], kv, table, length, head, first * kSubTileTokens);
   px::CpAsyncCommit();
   for (int t = first; t < last; ++t) {
     if (t + 1 < last)
-      FetchKv<Kv, kDim, kThreads>(smem.stage[(t + 1) & 1], kv, table, length, head, (t + 1) * kSubTileTokens);
+      FetchKv<kDim, kThreads>(smem.stage[(t + 1) & 1], kv, table, length, head, (t + 1) * kSubTileTokens);
     px::CpAsyncCommit();
     // Asked before the barrier: in a vote the emulator's lanes meet, so that one between the barrier and the reads
     // would hide that the barrier is missing.
     const bool hides = HidesAny(rows, t * kSubTileTokens, kSubTileTokens);
     px::CpAsyncWait<1>();
-    const px::bf16 *k_tile, *v_tile;
-    if constexpr (sizeof(Kv) == 1) {
-      WidenSubTile<kDim, kThreads>(smem.wide.k, smem.stage[t & 1].k);
-      WidenSubTile<kDim, kThreads>(smem.wide.v, smem.stage[t & 1].v);
+    const Tile *k_tile, *v_tile;
+    if constexpr (kWidens) {
+      Widen<kDim, kThreads, kSubTileTokens>(smem.wide.k, smem.stage[t & 1].k);
+      Widen<kDim, kThreads, kSubTileTokens>(smem.wide.v, smem.stage[t & 1].v);
       k_tile = smem.wide.k;
       v_tile = smem.wide.v;
     } else {
@@ -358,13 +381,13 @@ PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>
     PX_UNROLL_BY(1)
     for (int done = 0; done < kSubTileTokens; done += kStep) {
       const int first_token = t * kSubTileTokens + done;
-      const px::bf16 *k_step = k_tile + done * Layout::kPitch, *v_step = v_tile + done * Layout::kPitch;
+      const Tile *k_step = k_tile + done * Layout::kPitch, *v_step = v_tile + done * Layout::kPitch;
       // Asked before the scores take their registers.
       const bool wounded = hides && HoldsNonFinite<kDim, Layout, kStep>(v_step, 0);
       float s[kStep / 8][4];
-      Scores<kDim>(s, q, k_step);
+      Scores<kDim, QLayout, Layout>(s, q, k_step);
       ScaleAndMask(s, rows, first_token, hides, scale_log2, softcap);
-      Accumulate(state, s, rows, first_token, wounded, v_step);
+      Accumulate<kDim, Layout>(state, s, rows, first_token, wounded, v_step);
     }
     SyncBlock<kWarps>();
     const bool tile_ends = kFixedTiles && t % kSubTilesPerTile == kSubTilesPerTile - 1;

@@ -7,7 +7,8 @@
 // / 2, tokens and columns of half w % 2. The two warps of a row group exchange their scores through shared memory.
 // Tiles, merging and work list are those of attention_decode.cuh; a partial is 64 rows of 512 floats, so the fixed form
 // writes and reads 128 KiB per tile of 288 KiB: without --deterministic, items of many tiles. An e4m3 cache (576 bytes
-// per token, value = stored · scale) halves the bytes and is widened into one bf16 stage before it is used.
+// per token, value = stored · scale) halves the bytes and is widened into one bf16 stage before it is used: once for
+// eight warps, of which each would convert 7.5 times as much in registers.
 #pragma once
 
 #include "kernels/cuda/attention/attention_decode.cuh"
@@ -166,11 +167,11 @@ PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST Decode
       MlaScores(mine, smem.q + row_group * kRowsPerWarp * MlaLayout::kPitch,
                 kv + half * (kMlaTokens / 2) * MlaLayout::kPitch);
       ExchangeScores(smem, mine, s, row_group, half);
-      const int v_chunk = half * (kMlaColumns / MlaLayout::kChunk);
+      constexpr int kColumnGroups = kMlaColumns / 16, kChunks = kMlaColumns / MlaLayout::kChunk;
       const bool hides = HidesAny(rows, t * kMlaTokens, kMlaTokens);
-      const bool wounded = hides && HoldsNonFinite<kMlaColumns, MlaLayout, kMlaTokens>(kv, v_chunk);
+      const bool wounded = hides && HoldsNonFinite<kMlaColumns, MlaLayout, kMlaTokens>(kv, half * kChunks);
       ScaleAndMask(s, rows, t * kMlaTokens, hides, px::Mul(scale, kLog2E), p.options.softcap);
-      Accumulate<kMlaColumns, MlaLayout>(state, s, rows, t * kMlaTokens, wounded, kv, v_chunk);
+      Accumulate<kMlaColumns, MlaLayout>(state, s, rows, t * kMlaTokens, wounded, kv, half * kColumnGroups);
       px::SyncThreads();  // the stage and the scores are free
       if (t + 1 < last && (!kFixedTiles || t % kMlaSubTiles != kMlaSubTiles - 1)) continue;
       state.ReduceSums();

@@ -138,8 +138,13 @@ int CudaOps::MaxPartials(int dim) const {
   return Int(std::max<int64_t>(1, static_cast<int64_t>(work_bytes_) / (int64_t{cuda::kRowsPerWarp} * dim * 4)));
 }
 
+int CudaOps::DecodeBlocks() const {
+  return device_.multiprocessors *
+         (traits_.kv == DType::kBF16 ? cuda::kDecodeBlocksPerSm<bf16> : cuda::kDecodeBlocksPerSm<e4m3>);
+}
+
 cuda::StepUpload::Sharing CudaOps::SharingOf(int dim) const {
-  return {deterministic_ ? 0 : device_.multiprocessors * cuda::kDecodeBlocksPerSm, MaxPartials(dim)};
+  return {deterministic_ ? 0 : DecodeBlocks(), MaxPartials(dim)};
 }
 
 // The next slice's launch waits for this one's to read the partials before it writes its own: stream order.
@@ -166,7 +171,6 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const int q_heads = Int(q.cols() / kv.k.dim);
   cuda::StepUpload& upload = UploadOf(batch, kv.k.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
-  const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
   const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, SharingOf(kv.k.dim));
   const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ScalesOf(kv.k), ScalesOf(kv.v));
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
@@ -177,7 +181,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
     LaunchPrefill<Kv, kDim, kFixed>(prefill, work.tile_count);
     for (const cuda::AttentionWork::Decode& slice : work.decode) {
       TakePartials(slice, cuda::kRowsPerWarp, kDim, decode);
-      cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, kOverlapped);
+      cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, DecodeBlocks(), kOverlapped);
     }
   };
   auto launch = [&]<int kDim>(std::integral_constant<int, kDim>) {

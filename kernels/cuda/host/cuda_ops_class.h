@@ -136,6 +136,7 @@ class CudaOps final : public Ops {
   void AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
                      const AttentionParams& params, const Tensor& out);
   int MaxPartials(int dim) const;
+  int DecodeBlocks() const;
   cuda::StepUpload::Sharing SharingOf(int dim) const;
   int RecordedRows(const StepInputs& step) const;
   bool UploadStep(const StepInputs& step, int sequences, bool recorded);

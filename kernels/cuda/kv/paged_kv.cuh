@@ -44,17 +44,18 @@ struct PagedKv {
   const float* v_scale;
 };
 
-/// How copied rows of the cache lie in shared memory: bf16 for ldmatrix, e4m3 to be widened.
-template <typename Kv, int kDim>
-using StageLayout = std::conditional_t<sizeof(Kv) == 1, DenseLayout<Kv, kDim>, TileLayout<Kv, kDim>>;
+/// How copied rows of the cache lie in shared memory: to be widened there, or as a warp reads them for mma.
+template <typename Kv, int kDim, bool kWidened = sizeof(Kv) == 1>
+using StageLayout = std::conditional_t<kWidened, DenseLayout<Kv, kDim>, TileLayout<Kv, kDim>>;
 
-template <typename Kv, int kDim>
+template <typename Kv, typename Rows>
 struct KvStage {
-  Kv k[kSubTileTokens * StageLayout<Kv, kDim>::kPitch];
-  Kv v[kSubTileTokens * StageLayout<Kv, kDim>::kPitch];
+  using Layout = Rows;
+  Kv k[kSubTileTokens * Layout::kPitch];
+  Kv v[kSubTileTokens * Layout::kPitch];
 };
 template <int kDim, bool kUsed>
-struct WideStage : KvStage<px::bf16, kDim> {};
+struct WideStage : KvStage<px::bf16, TileLayout<px::bf16, kDim>> {};
 template <int kDim>
 struct WideStage<kDim, false> {};
 
@@ -67,10 +68,9 @@ template <int kThreads>
 constexpr bool kCopiesByRun = PX_SM100_OR(false, kThreads == 32);
 
 /// FetchKv for a warp: the table is read once for a run, for all runs before the copies that wait for it.
-template <typename Kv, int kDim>
-PX_DEVICE void FetchKvByRun(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
-                            int first) {
-  using Layout = StageLayout<Kv, kDim>;
+template <int kDim, typename Kv, typename Layout>
+PX_DEVICE void FetchKvByRun(KvStage<Kv, Layout>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length,
+                            int head, int first) {
   constexpr int kRuns = kSubTileTokens / kRunTokens, kAtOnce = kDim > 128 ? 1 : kRuns;  // at 256 o has the registers
   PX_UNROLL_BY(1)
   for (int done = 0; done < kRuns; done += kAtOnce) {
@@ -97,12 +97,11 @@ PX_DEVICE void FetchKvByRun(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, con
 }
 
 /// Starts the copies of tokens [first, first + 64) of one kv head; tokens ≥ length become zero, whatever lies there.
-template <typename Kv, int kDim, int kThreads>
-PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
+template <int kDim, int kThreads, typename Kv, typename Layout>
+PX_DEVICE void FetchKv(KvStage<Kv, Layout>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
                        int first) {
-  using Layout = StageLayout<Kv, kDim>;
   if constexpr (kCopiesByRun<kThreads>) {
-    FetchKvByRun(stage, kv, table, length, head, first);
+    FetchKvByRun<kDim>(stage, kv, table, length, head, first);
   } else {
     PX_UNROLL_BY(kDim > 128 ? 1 : 4)
     for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
@@ -120,7 +119,8 @@ PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const in
   }
 }
 
-/// e4m3 → bf16 (exact), all threads of the block: thread t has 16-byte chunks t, t + kThreads, … of rows in a row.
+/// e4m3 → bf16 (exact), all threads of the block: thread t has 16-byte chunks t, t + kThreads, … of rows in a row,
+/// those that it copied itself.
 template <int kDim, int kThreads, int kTokens>
 PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
   constexpr bool kTurns = PX_SM100_OR(kDim != 256, true);  // at 256 sm_100's code has no register left for it
@@ -138,23 +138,10 @@ PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
       const uint32_t from[2] = {half == 0 ? raw.w[0] : raw.w[2], half == 0 ? raw.w[1] : raw.w[3]};
       px::U128 wide;
       PX_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(from[w / 2] >> (w % 2 * 16)));
-        wide.w[w] = px::PackBf16(pair.x, pair.y);
-      }
+      for (int w = 0; w < 4; ++w) wide.w[w] = px::E4m3ToBf16(static_cast<uint16_t>(from[w / 2] >> (w % 2 * 16)));
       px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + half)), wide);
     }
   }
-}
-
-/// Of a sub-tile: a thread widens what it copied in FetchKv.
-template <int kDim, int kThreads>
-PX_DEVICE void WidenSubTile(px::bf16* out, const px::e4m3* in) {
-  constexpr int kRows = kCopiesByRun<kThreads> ? kRunTokens : kSubTileTokens;
-  PX_UNROLL_BY(1)
-  for (int row = 0; row < kSubTileTokens; row += kRows)
-    Widen<kDim, kThreads, kRows>(out + row * TileLayout<px::bf16, kDim>::kPitch,
-                                 in + row * StageLayout<px::e4m3, kDim>::kPitch);
 }
 
 }  // namespace baton::cuda

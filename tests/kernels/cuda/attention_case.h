@@ -115,8 +115,16 @@ class AttentionCase {
     items_ = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
     counts_ = std::make_unique<Array<int32_t>>(
         std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
-    partial_o_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * kDim);
-    partial_ml_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * 2);
+    const size_t rows = static_cast<size_t>(plan.partials) * cuda::kRowsPerWarp;
+    partial_o_ = std::make_unique<Array<float>>(std::vector<float>(rows * kDim, NAN));
+    partial_ml_ = std::make_unique<Array<float>>(std::vector<float>(rows * 2, NAN));
+  }
+  /// What the last decode's warps left to be combined: values, then maxima and sums. NaN where they left nothing.
+  std::vector<float> Partials() const {
+    std::vector<float> all = Copy(*partial_o_);
+    const std::vector<float> ml = Copy(*partial_ml_);
+    all.insert(all.end(), ml.begin(), ml.end());
+    return all;
   }
   template <bool kFixed>
   void LaunchDecode(gpu::Stream& stream, int blocks = 5) {
