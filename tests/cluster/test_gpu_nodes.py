@@ -1,6 +1,6 @@
 """A worker whose GPUs (the emulated plugin, with an emulated NCCL) are on two machines (here: processes on addresses of their own,
-whose GPUs do not reach each other's memory): 1, 2 and 4 GPUs answer the same bytes, and all machines end with exit code 7 within 5
-seconds when one, or a rank process of one, is lost."""
+whose GPUs do not reach each other's memory): 1, 2 and 4 GPUs answer the same bytes, in parts and in stages, and all machines end with
+exit code 7 within 5 seconds when one, or a rank process of one, is lost."""
 import os
 import signal
 import time
@@ -8,7 +8,7 @@ import unittest
 
 from harness import STOP_SECONDS, Cluster, HeldStream, in_parallel
 from test_gpu_roles import GPU, PLUGIN, SMALL, bodies
-from test_nodes import TP, WIDTH, Group
+from test_nodes import PP, TP, WIDTH, Group
 from test_parallel import MP, children_of
 from test_promise_a import answer
 
@@ -19,8 +19,8 @@ APART = {"BATON_EMULATED_PEERS": "no-ipc"}
 class GpuGroup(Group):
     """Two machines with as many GPUs each."""
 
-    def __init__(self, gpus, *args):
-        super().__init__(2, TP, 2 * gpus, *FLAGS, *args)
+    def __init__(self, gpus, *args, cut=None):
+        super().__init__(2, *(cut or (TP, 2 * gpus)), *FLAGS, *args)
         self.gpus, self.env = gpus, APART
 
     def start_all(self):
@@ -47,6 +47,20 @@ class GpuNodes(unittest.TestCase):
                 for node in reversed(group.nodes):
                     node.process.send_signal(signal.SIGTERM)
                 self.assertEqual([node.process.wait(STOP_SECONDS) for node in group.nodes], [0, 0], group.nodes[1].said())
+
+    def test_stages_of_two_machines_answer_with_steps_ahead_what_one_gpu_answers_step_by_step(self):
+        """Long answers of equal length: nearly all of their decodes are given while the step before runs. Beside a stream that is left."""
+        long = [{**body, "max_tokens": 60, "ignore_eos": True} for body in bodies()[:2]]
+        with Cluster(args=[*WIDTH, *FLAGS, "--no-async-scheduling"]) as c:
+            alone = [answer(c, body) for body in long]
+        for gpus, cut, args in ((1, (PP, 2), []), (1, (PP, 2), ["--enforce-eager"]), (2, (TP, 2, PP, 2), MP)):
+            with self.subTest(cut=cut, args=args), GpuGroup(gpus, "--async-scheduling", *args, cut=cut) as group:
+                with group.router(group.start_all()) as c, HeldStream(c, n=1, max_tokens=300) as left:
+                    for what in ("beside a stream", "once it is left"):
+                        got = in_parallel([lambda b=b: answer(c, b) for b in long])
+                        for body, want, have in zip(long, alone, got):
+                            self.assertEqual(have, want, f"{what}: {body}")
+                        left.socket.close()
 
     def test_a_machine_that_is_killed_while_a_request_runs_ends_the_other(self):
         for victim in (1, 0):
