@@ -82,6 +82,7 @@ class Call : public std::enable_shared_from_this<Call> {
   bool over() const { return ended_here_ && ended_there_; }
 
   // ---- the worker's half
+  std::string greeted;  ///< the metadata "baton-incarnation"; set before Open
   std::function<void(const std::string& bytes)> at_message;
   std::function<void()> at_end;  ///< once: finished, cancelled or broken
   void SendDown(std::string bytes);

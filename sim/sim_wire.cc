@@ -73,6 +73,7 @@ std::shared_ptr<Call> SimWire::Begin() {
   std::shared_ptr<Connection>& connection = cable_.connection;
   if (connection == nullptr || !connection->usable()) connection = std::make_shared<Connection>(cable_);
   const std::shared_ptr<Call> call = connection->Begin();
+  call->greeted = incarnation_;
   calls_.push_back(call);
   if (!cable_.worker.alive() && !cable_.worker.host_gone()) {
     cable_.router.Post(cable_.plant.time.Between(microseconds(50), milliseconds(2)),
@@ -101,9 +102,10 @@ void SimWire::Handshake(const std::string& hash_key, Duration timeout,
   request.set_router_id(router_id_);
   request.set_hash_key(hash_key);
   const auto call = Ask(service::Handshake, request.SerializeAsString(),
-                        [done = std::move(done)](const absl::Status& status, const std::string& bytes) {
+                        [this, done = std::move(done)](const absl::Status& status, const std::string& bytes) {
                           v1::HandshakeReply reply;
                           BATON_CHECK(reply.ParseFromString(bytes));
+                          incarnation_ = reply.incarnation();
                           done(router::DecodeHandshake(status, reply));
                         });
   if (call == nullptr) return;

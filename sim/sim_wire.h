@@ -68,6 +68,7 @@ class SimWire final : public router::WorkerWire {
   const router::ReportTerms reports_;
   WireCounters& counters_;
   bool down_ = false;
+  std::string incarnation_;  ///< of the last handshake
   uint64_t session_ = 0;
   std::shared_ptr<Outbox> outbox_;
   std::shared_ptr<Call> relay_, watch_;

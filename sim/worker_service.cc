@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "worker/process/whose_leg.h"
 
 namespace baton::sim::service {
 namespace {
@@ -89,6 +90,13 @@ bool Loaded(const WorkerNode& worker, const std::shared_ptr<Call>& call) {
   return !worker.loading();
 }
 
+/// The check of what begins work, as the product's. False: it was refused.
+bool MayBegin(const WorkerNode& worker, const std::shared_ptr<Call>& call) {
+  const absl::Status may = worker::WhyNotOurs(call->greeted, worker.incarnation());
+  if (!may.ok()) call->Finish(may);
+  return may.ok() && Loaded(worker, call);
+}
+
 template <class Message>
 void Answer(const std::shared_ptr<Call>& call, const Message& reply) {
   call->SendDown(reply.SerializeAsString());
@@ -109,7 +117,7 @@ void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::str
 }
 
 void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& session) {
-  if (!Loaded(worker, call)) return;
+  if (!MayBegin(worker, call)) return;
   std::shared_ptr<worker::RelayWriter> sink = std::make_shared<RelayWrites>(call);
   if (worker.plant().token_times != nullptr) sink = std::make_shared<GatheredNews>(worker, call);
   call->at_message = [&worker, sink](const std::string& bytes) { worker.OnRelay(sink, Parse<v1::RelayUp>(bytes)); };
@@ -117,11 +125,11 @@ void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::str
 }
 
 void Reserve(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
-  if (Loaded(worker, call)) Answer(call, worker.OnReserve(Parse<v1::ReserveRequest>(request)));
+  if (MayBegin(worker, call)) Answer(call, worker.OnReserve(Parse<v1::ReserveRequest>(request)));
 }
 
 void Prefill(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
-  if (!Loaded(worker, call)) return;
+  if (!MayBegin(worker, call)) return;
   const auto asked = Parse<v1::PrefillRequest>(request);
   call->at_end = [&worker, key = asked.key()] { worker.OnPrefillStreamEnd(key); };
   worker.OnPrefill(asked, std::make_shared<PrefillWrites>(call));

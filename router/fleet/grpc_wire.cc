@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "common/foreign_text.h"
 #include "common/net/address.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
@@ -30,8 +29,7 @@
 namespace baton::router {
 namespace {
 
-constexpr size_t kMostIncarnation = 128;  // bytes; a worker's own are shorter
-constexpr int kMostOfAMessage = 4 << 20;  // of one message on the channel; a worker's have some 64 KiB
+constexpr int kMostOfAMessage = 4 << 20;  // bytes of one message on the channel; a worker's have some 64 KiB
 
 // The answer stream of one Prefill leg. Deletes itself when the call is over.
 class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
@@ -147,7 +145,8 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   bool stopping = false;
   std::string token;        ///< of the session that the greeting began; empty: there is no secret
   net::SocketAddress peer;  ///< of the last handshake: a name may have several, and this one has answered
-  std::string incarnation;  ///< of the worker that answered it: behind one address there may be several
+  std::string incarnation;  ///< of the worker that answered it, which every later call is meant for: who answers those
+                            ///< may have restarted, or be another one behind the same address
   uint64_t session = 0;
   std::shared_ptr<grpc::ClientContext> handshake, watch, flip;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
@@ -166,6 +165,7 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   std::shared_ptr<grpc::ClientContext> NewContext() const {
     auto context = std::make_shared<grpc::ClientContext>();
     if (!token.empty()) context->AddMetadata("baton-token", token);
+    if (!incarnation.empty()) context->AddMetadata("baton-incarnation", incarnation);
     return context;
   }
   void EndLeg(const std::shared_ptr<grpc::ClientContext>& context) {
@@ -312,7 +312,7 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
     inner->Ask(what, deadline, [inner, done](const absl::Status& status, const v1::HandshakeReply& reply) {
       {
         std::lock_guard lock(inner->mutex);
-        inner->incarnation = reply.incarnation();
+        inner->incarnation = SaidIncarnation(reply.incarnation());
       }
       done(DecodeHandshake(status, reply));
     });
@@ -334,7 +334,7 @@ void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
   options.head.authority = inner_->options.address;
   if (!inner_->token.empty()) options.head.metadata.emplace_back("baton-token", inner_->token);
   options.head.metadata.emplace_back("baton-session", inner_->SessionName(session));
-  options.head.metadata.emplace_back("baton-incarnation", Printable(inner_->incarnation, kMostIncarnation));
+  if (!inner_->incarnation.empty()) options.head.metadata.emplace_back("baton-incarnation", inner_->incarnation);
   if (inner_->options.identity != nullptr) options.tls = [inner = inner_] { return ContextFor(inner->options); };
   inner_->session = session;
   inner_->calls->Add();

@@ -35,8 +35,11 @@ LinkLimits LinkLimitsOf(const RouterConfig& config) {
 }
 
 /// A call that was cut off says nothing of the request: not when this router cancelled it, nor when the connection
-/// broke under it (gRPC then says CANCELLED, UNKNOWN or INTERNAL).
+/// broke under it (gRPC then says CANCELLED, UNKNOWN or INTERNAL). Nor does one that a worker takes for a stranger's:
+/// it has restarted since it was greeted.
 absl::Status OfCall(const absl::Status& status) {
+  if (absl::IsUnauthenticated(status))
+    return absl::UnavailableError(StrCat("the worker knows no session of this router: ", status.message()));
   const bool cut = absl::IsCancelled(status) || absl::IsUnknown(status) || absl::IsInternal(status);
   if (!cut || PlantedBug("stale answer taken")) return status;
   return absl::UnavailableError(StrCat("the call was cut off: ", status.message()));

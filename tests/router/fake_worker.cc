@@ -85,6 +85,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*,
                      grpc::ServerWriter<v1::WorkerEvent>* writer) override {
     std::unique_lock lock(mutex);
+    NoteMeant("Watch", *context);
     const int round = ++watches;
     uint64_t sequence = 0;
     changed.notify_all();
@@ -114,7 +115,11 @@ class FakeWorker::Service final : public v1::Worker::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Relay(grpc::ServerContext*, RelayStream* stream) override {
+  grpc::Status Relay(grpc::ServerContext* context, RelayStream* stream) override {
+    {
+      std::lock_guard lock(mutex);
+      NoteMeant("Relay", *context);
+    }
     v1::RelayUp up;
     while (stream->Read(&up)) {
       std::lock_guard lock(mutex);
@@ -141,6 +146,11 @@ class FakeWorker::Service final : public v1::Worker::Service {
   }
 
   // ---- with `mutex` held
+  void NoteMeant(const char* stream, const grpc::ServerContext& context) {
+    const auto said = context.client_metadata().find("baton-incarnation");
+    const bool says = said != context.client_metadata().end();
+    meant_for.insert(StrCat(stream, says ? StrCat(" ", std::string(said->second.data(), said->second.size())) : ""));
+  }
   void OnAttach(v1::Attach attach) {
     attaches.push_back(attach);
     const std::string id = attach.key().request_id();
@@ -298,6 +308,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
   bool skip = false;
   std::string key;
   int watches = 0;
+  std::set<std::string> meant_for;
   v1::WorkerEvent state;  // a new stream begins with the snapshot and this
   std::vector<v1::WorkerEvent> events;
   std::vector<uint64_t> stored;
@@ -376,6 +387,10 @@ std::vector<v1::RelayCancel> FakeWorker::cancels() const {
 std::string FakeWorker::hash_key() const {
   std::lock_guard lock(service_->mutex);
   return service_->key;
+}
+std::set<std::string> FakeWorker::meant_for() const {
+  std::lock_guard lock(service_->mutex);
+  return service_->meant_for;
 }
 int64_t FakeWorker::tokens_sent() const {
   std::lock_guard lock(service_->mutex);

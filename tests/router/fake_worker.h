@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ class FakeWorker {
   std::vector<v1::Attach> attaches() const;
   std::vector<v1::RelayCancel> cancels() const;
   std::string hash_key() const;  ///< of the greeting
+  /// "Watch inc": the streams that came, each once, and the incarnation that their metadata says
+  std::set<std::string> meant_for() const;
   int64_t tokens_sent() const;
   int watches() const;
   /// True as soon as `condition` holds; it is looked at after every change. False after 10 s.

@@ -73,6 +73,19 @@ TEST_F(RouterTest, ARestartedWorkerServesAgain) {
   EXPECT_EQ(Json::parse(Complete(R"("max_tokens":4)").body)["choices"][0]["text"], FakeWorker::TextOf(0, 8, 4));
 }
 
+// gRPC ends a process whose metadata it cannot send.
+TEST_F(RouterTest, EveryCallNamesTheIncarnationThatWasGreetedWhereMetadataCanSayIt) {
+  for (const std::string& incarnation : {std::string("inc"), std::string("2\xc3\xa9"), std::string("in\nc"),
+                                         std::string("two words"), std::string(129, 'i')}) {
+    SCOPED_TRACE(incarnation);
+    FakeWorker worker({.incarnation = incarnation});
+    Start({&worker});
+    EXPECT_EQ(Complete(R"("max_tokens":4)").status, 200);
+    const std::string said = incarnation == "inc" ? " inc" : "";
+    EXPECT_EQ(worker.meant_for(), (std::set<std::string>{"Relay" + said, "Watch" + said}));
+  }
+}
+
 TEST_F(RouterTest, AnotherWorkerContinuesAtTheNextPosition) {
   FakeWorker a({.hold_after = 5}), b({.hold_after = 5});
   Start({&a, &b});

@@ -291,6 +291,7 @@ constexpr OnceRed kOnceRed[] = {
     {kSeedsOfChange + 3336, "the same"},
     {kSeedsOfChange + 3442, "a worker changed its role when all memory had just to be back"},
     {kSeedsOfUpgrades + 296, "a request lost as many workers to upgrades as it may try, and no upgrade was a fault"},
+    {kSeedsOfUpgrades + 1214, "a leg ran in a life of its worker that its router did not know of"},
     {kSeedsOfOrders + 169, "a router that stood still was to have obeyed in the moment in which it went on"}};
 
 TEST(ClusterSim, SeedsThatWereRedAreGreen) {
@@ -318,6 +319,23 @@ TEST_P(PlantedBugsOfChange, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfChange,
                          ::testing::Values(BugToFind{"the role goes while its legs run", 2},
                                            BugToFind{"a changed worker is released before it is seen", 171}),
+                         [](const auto& info) { return TestNameOf(info.param.name); });
+
+class PlantedBugsOfUpgrades : public ::testing::TestWithParam<BugToFind> {};
+
+TEST_P(PlantedBugsOfUpgrades, IsFound) {
+  SetLogLevel("error");
+  const auto run = [](uint64_t seed) {
+    return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfUpgrades + seed)).Run();
+  };
+  const std::optional<uint64_t> at =
+      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, run);
+  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
+  TellWhoNoticed(GetParam(), *at);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfUpgrades,
+                         ::testing::Values(BugToFind{"legs of another incarnation are taken", 1214}),
                          [](const auto& info) { return TestNameOf(info.param.name); });
 
 /// The same bugs where each rank carries its own KV.

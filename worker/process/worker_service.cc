@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/foreign_text.h"
 #include "common/kv_digest.h"
 #include "common/log.h"
 #include "common/protocol_versions.h"
@@ -12,6 +11,7 @@
 #include "proto/order_limits.h"
 #include "proto/protocol_codec.h"
 #include "worker/process/numerics_id.h"
+#include "worker/process/whose_leg.h"
 #include "worker/relay/codec.h"
 #include "worker/relay/grpc_status.h"
 #include "worker/relay/relay_stream.h"
@@ -38,17 +38,15 @@ std::string_view HostOf(std::string_view peer) {
   return place.substr(0, place.rfind(':'));
 }
 
+std::string MetadataOf(const grpc::CallbackServerContext& context, const char* name) {
+  const auto found = context.client_metadata().find(name);
+  return found == context.client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context, const grpc::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(status);
   return reactor;
-}
-
-const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
-
-// Of one whose role is taken away between two looks.
-grpc::Status NoRole(const std::shared_ptr<EngineShell>& engine, WorkerState& state) {
-  return engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state.progress().Get());
 }
 
 }  // namespace
@@ -152,7 +150,7 @@ v1::HandshakeReply WorkerState::Describe() const {
   return reply;
 }
 
-/// The one check of every method but Handshake, before anything else.
+/// The check of every method but Handshake, before anything else.
 grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) {
   if (sessions_.open()) {
     greeted_(context.peer(), /*proven=*/false);
@@ -165,6 +163,19 @@ grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) 
       sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "", HostOf(peer));
   if (may.ok()) greeted_(peer, /*proven=*/true);
   return ToGrpc(may);
+}
+
+/// The check of what begins work here.
+grpc::Status WorkerService::MayBegin(const grpc::CallbackServerContext& context) {
+  if (const grpc::Status may = MayCall(context); !may.ok()) return may;
+  return ToGrpc(WhyNotOurs(MetadataOf(context, "baton-incarnation"), state_.incarnation()));
+}
+
+/// Of one that has no role, or whose role was taken away since its state was looked at.
+grpc::Status WorkerService::NoRole(bool loaded) const {
+  if (!loaded) return StillLoading(state_.progress().Get());
+  if (change_role_) return {grpc::StatusCode::UNAVAILABLE, "this worker changes its role"};
+  return {grpc::StatusCode::UNIMPLEMENTED, "this worker takes no legs of a handoff: its role is `both`"};
 }
 
 grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
@@ -219,23 +230,12 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
 }
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext* context) {
-  if (const grpc::Status may = MayCall(*context); !may.ok())
+  if (const grpc::Status may = MayBegin(*context); !may.ok())
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine)
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
-  const auto metadata = [context](const char* name) {
-    const auto found = context->client_metadata().find(name);
-    return found == context->client_metadata().end() ? "" : std::string(found->second.data(), found->second.size());
-  };
-  const std::string session = metadata("baton-session"), greeted = metadata("baton-incarnation");
-  if (const std::string own = state_.incarnation(); !greeted.empty() && greeted != own) {
-    return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(
-        {grpc::StatusCode::FAILED_PRECONDITION,
-         StrCat("worker ", own, " answers here, and the router greeted ", Printable(greeted),
-                ": either it restarted in between, or several workers stand behind one address (each needs its own, in "
-                "Kubernetes by a headless service)")});
-  }
+  const std::string session = MetadataOf(*context, "baton-session");
   return NewRelayReactor({*context, streams_},
                          {.on_message =
                               [engine](std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
@@ -251,7 +251,7 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
 
 grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
-  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
+  if (const grpc::Status may = MayBegin(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   const bool asked = engine && engine->WithRole([&](Role& role) {
@@ -260,17 +260,17 @@ grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* co
       reactor->Finish(grpc::Status::OK);
     });
   });
-  if (!asked) reactor->Finish(NoRole(engine, state_));
+  if (!asked) reactor->Finish(NoRole(engine != nullptr));
   return reactor;
 }
 
 grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext* context,
                                                                    const v1::PrefillRequest* request) {
-  if (const grpc::Status may = MayCall(*context); !may.ok())
+  if (const grpc::Status may = MayBegin(*context); !may.ok())
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || engine->wire_role() == v1::WORKER_ROLE_BOTH)
-    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(NoRole(engine, state_));
+    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(NoRole(engine != nullptr));
   return NewPrefillReactor(
       {*context, streams_},
       [&](std::shared_ptr<PrefillSink> sink) {

@@ -95,6 +95,8 @@ class WorkerService final : public v1::Worker::CallbackService {
 
  private:
   grpc::Status MayCall(const grpc::CallbackServerContext& context);
+  grpc::Status MayBegin(const grpc::CallbackServerContext& context);
+  grpc::Status NoRole(bool loaded) const;
   WorkerState& state_;
   RouterSessions& sessions_;
   OpenStreams& streams_;
