@@ -1,5 +1,6 @@
 """`baton flip`: a worker changes its role in place while requests run. None is refused, no answer changes, its weights and its
 prefix cache stay, and its rank processes follow."""
+import contextlib
 import json
 import os
 import re
@@ -87,8 +88,8 @@ class Flips(unittest.TestCase):
                     c.wait_until(lambda: load.count > seen + 6, "requests after the change")
             self.assertEqual(load.wrong, [])
             self.assertEqual(answers(c), want)
-            for counter in ("baton_worker_losses_total", "baton_worker_restarts_total"):
-                self.assertEqual(c.metric(counter), 0, f"{counter}: nothing was lost, and nothing started")
+            for counter in ("baton_worker_losses_total", "baton_worker_restarts_total", "baton_retries_total", "baton_migrations_total"):
+                self.assertEqual(c.metric(counter), 0, f"{counter}: nothing was lost, nothing started, and no request was sent in vain")
             self.assertNotRegex(c.log.read_text(), r"\[warning\].*changes its role")
             wait_for_memory(c, "four flips")
 
@@ -145,6 +146,62 @@ class Flips(unittest.TestCase):
                 self.assertRegex(late.stderr, r"has not become prefill: after \d+ ms \d+ requests still run there")
                 self.assertEqual(texts(stream.rest()), [choice["text"] for choice in c.post("/v1/completions", stream.body).json()["choices"]])
             c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it takes requests")
+
+    def test_a_busy_worker_is_told_to_change_when_its_requests_are_over(self):
+        """Until then it takes what was sent to it before the order: the router waits, and the worker hears nothing of it."""
+        with Cluster(args=TWO_OF_EACH) as c:
+            want = answers(c)
+            with HeldStream(c, prompt=LONG) as stream:
+                worker = busy(c)
+                with self.ordered(c, worker, "prefill") as told:
+                    c.wait_until(lambda: self.now(c, worker).get("flip"), "the order")
+                    for _ in range(3):  # hundreds of looks at who has changed
+                        self.assertEqual(answers(c), want, "of the other one that decodes")
+                        now = self.now(c, worker)
+                        self.assertEqual((now["flip"]["stage"], now["role"], now["takes_requests"]), ("drains", "decode", False))
+                        self.assertNotIn("worker: changes its role from", c.log.read_text())
+                    alone = c.post("/v1/completions", stream.body).json()["choices"]
+                    self.assertEqual(texts(stream.rest()), [choice["text"] for choice in alone])
+            self.changed(c, worker, "prefill", told)
+            self.assertEqual(answers(c), want)
+
+    def test_a_changed_worker_has_no_request_before_a_canary_has_gone_through_it(self):
+        with Cluster(args=[*TWO_OF_EACH, "--heartbeat-timeout-ms", 60000]) as c:
+            want = answers(c)
+            worker, other = of_role(c, "prefill")
+            through = c.workers("prefill")[int(other["name"].removeprefix("prefill-"))]  # which its canary goes
+            os.kill(through, signal.SIGSTOP)
+            with self.ordered(c, worker, "decode") as told:
+                try:
+                    c.wait_until(lambda: told or "canary" in (self.now(c, worker)["detail"] or ""), "the worker in its new role")
+                    now = self.now(c, worker)
+                    self.assertEqual((now["role"], now["state"], now["flip"]["stage"], now["takes_requests"], told), ("decode", "unproven", "returns", False, []))
+                finally:
+                    os.kill(through, signal.SIGCONT)
+            self.changed(c, worker, "decode", told)
+            self.assertEqual(answers(c), want)
+
+    def now(self, c, worker):
+        return next(w for w in workers(c) if w["address"] == worker["address"])
+
+    @contextlib.contextmanager
+    def ordered(self, c, worker, role):
+        """A `baton flip` under way; in what it gives is how it ended, once it has. Left when it has, or at once by a failure."""
+        told = []
+        order = threading.Thread(target=lambda: told.append(flip(c, worker, role)), daemon=True)
+        order.start()
+        yield told
+        order.join()
+
+    def changed(self, c, worker, role, told):
+        """And no request had to go elsewhere for it."""
+        (done,) = told
+        self.assertEqual(done.returncode, 0, done.stderr + c.log.read_text()[-2000:])
+        self.assertIn(f"{worker['name']}: serves as {role}", done.stdout)
+        self.assertRegex(c.log.read_text(), rf"(?s)worker {worker['name']}: changes its role to {role}: returns.*worker {worker['name']}: proven by a canary"
+                                            rf".*worker {worker['name']}: changes its role to {role}: done")
+        for counter in ("baton_retries_total", "baton_migrations_total", "baton_worker_losses_total", "baton_handoff_recomputes_total"):
+            self.assertEqual((counter, c.metric(counter)), (counter, 0))
 
     def test_its_rank_processes_follow(self):
         ranks = ["--tensor-parallel-size", 2, "--distributed-executor-backend", "mp"]

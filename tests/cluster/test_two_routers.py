@@ -15,6 +15,8 @@ import unittest
 from balancer import Balancer
 from harness import BATON, HELD, TINY, Cluster, HeldStream, in_parallel, not_reading, run, texts
 from test_flip import Load, answers, workers
+from test_frozen_writer import all_computed, most_jobs, stop_all_threads
+from test_metrics import total
 from test_promise_a import answer
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
@@ -166,6 +168,106 @@ class TwoRouters(Routers):
                 self.assertEqual(of_a.wrong + of_b.wrong, [])
                 self.assertEqual(p.log.read_text().count("changes its role from"), 8, "each change is made once")
                 self.assertEqual(answers(b), want)
+
+    def test_a_flip_waits_for_the_requests_of_the_other_router(self):
+        """Who orders knows nothing of them: the worker itself lets them end."""
+        other = pathlib.Path(self.folder, "other")
+        other.mkdir()
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d, \
+                Worker("decode", other, self.key_file) as d2:
+            a, b = self.both([p, d, d2], ["--local-prefill-max-tokens", 8])
+            with a, b:
+                want = answers(a)
+                with HeldStream(b, prompt=LONG) as stream:
+                    decoding = lambda: [w["address"] for w in workers(b) if w["role"] == "decode" and w["requests"]]
+                    b.wait_until(decoding, "where it runs")
+                    (busy,) = decoding()
+                    worker = {d.address: d, d2.address: d2}[busy]
+                    with self.ordered(a, b, worker, "prefill") as told:
+                        for router in (a, b):
+                            self.assertEqual(answers(router), want, "of the other one that decodes")
+                        now = self.at(a, worker)
+                        self.assertEqual((now["role"], now["flip"]["stage"], told), ("decode", "changes", []))
+                        alone = a.post("/v1/completions", stream.body).json()["choices"]
+                        self.assertEqual(texts(stream.rest()), [c["text"] for c in alone])
+                self.unharmed(told, worker, "prefill", a, b)
+                self.assertEqual(answers(b), want)
+
+    def test_a_flip_waits_for_the_legs_of_the_other_router(self):
+        """A prompt that is computed and not yet handed over: nothing of it is left in the engine."""
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
+            a, b = self.both([p, d], ["--local-prefill-max-tokens", 8, "--heartbeat-timeout-ms", 60000])
+            with a, b:
+                want = answer(a, BODY)
+                body, got = {**BODY, "prompt": f"another one: {LONG}"}, []
+                alone = answer(a, {**body, "cache_salt": "of another cache"})
+                try:
+                    stop_all_threads(p.process.pid)  # the leg waits in its socket until there is a ticket
+                    leg = threading.Thread(target=lambda: got.append(answer(b, body)))
+                    leg.start()
+                    b.wait_until(lambda: total(b, "baton_handoff_tickets", role="decode") == 1, "a ticket")
+                    stop_all_threads(d.process.pid)
+                    p.process.send_signal(signal.SIGCONT)
+                    b.wait_until(lambda: most_jobs(b) == 1 and all_computed(b), "KV that nobody takes")
+                    with self.ordered(a, b, p, "decode") as told:
+                        for _ in range(50):
+                            now = self.at(a, p)
+                            self.assertEqual((now["role"], now["flip"]["stage"], told, got), ("prefill", "changes", [], []))
+                        d.process.send_signal(signal.SIGCONT)
+                        leg.join(60)
+                finally:
+                    for worker in (p, d):
+                        worker.process.send_signal(signal.SIGCONT)
+                self.assertEqual(got, [alone])
+                self.unharmed(told, p, "decode", a, b)
+                self.assertEqual(answer(b, BODY), want)
+
+    def test_a_killed_router_takes_its_tickets_with_it_and_none_of_the_others(self):
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
+            a, b = self.both([p, d], ["--local-prefill-max-tokens", 8, "--heartbeat-timeout-ms", 60000])
+            with b:
+                body, got = {**BODY, "prompt": f"another one: {LONG}"}, []
+                alone = answer(b, {**body, "cache_salt": "of another cache"})
+                tickets = lambda: total(b, "baton_handoff_tickets", role="decode")
+                with a:
+                    try:
+                        stop_all_threads(p.process.pid)  # legs wait in its socket
+                        client = not_reading(a, body)
+                        self.addCleanup(client.close)
+                        b.wait_until(lambda: tickets() == 1, "a ticket of one router")
+                        asks = threading.Thread(target=lambda: got.append(answer(b, body)), daemon=True)
+                        asks.start()
+                        b.wait_until(lambda: tickets() == 2, "and of the other")
+                        a.kill()
+                        b.wait_until(lambda: tickets() < 2, "its ticket ends with it", 2)  # and not by its lease, of 4 s
+                    finally:
+                        p.process.send_signal(signal.SIGCONT)
+                    asks.join(60)
+                self.assertEqual(got, [alone])
+                self.assertEqual((b.metric("baton_retries_total"), total(b, "baton_handoff_recomputes_total")), (0, 0))
+                b.wait_until(lambda: tickets() == 0 and all(b.metric(name) == 0 for name in HELD), "nothing is held", 10)
+
+    def at(self, router, worker):
+        return next(w for w in workers(router) if w["address"] == worker.address)
+
+    @contextlib.contextmanager
+    def ordered(self, a, b, worker, role):
+        """A `baton flip` that `a` was told, and `b` has heard of by the worker alone. Left when it has ended, or at once by a failure."""
+        told = []
+        order = threading.Thread(target=lambda: told.append(run(["flip", worker.address, role, "--url", a.admin], timeout=120)), daemon=True)
+        order.start()
+        b.wait_until(lambda: told or self.at(b, worker)["state"] == "draining", "the worker takes no more")
+        yield told
+        order.join()
+
+    def unharmed(self, told, worker, role, *routers):
+        (done,) = told
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + worker.log.read_text()[-2000:])
+        self.assertIn(f"serves as {role}", done.stdout)
+        for router in routers:
+            router.wait_until(lambda: self.at(router, worker)["role"] == role and self.at(router, worker)["takes_requests"], "it has its new role")
+            for counter in ("baton_retries_total", "baton_migrations_total", "baton_worker_losses_total", "baton_handoff_recomputes_total"):
+                self.assertEqual((counter, total(router, counter)), (counter, 0), router.log.read_text()[-2000:])
 
     def test_a_killed_router_frees_what_it_held_and_the_other_goes_on(self):
         slow = {**BODY, "stream": True, "ignore_eos": True, "max_tokens": 1400, "logprobs": 20}
