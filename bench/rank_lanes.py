@@ -29,6 +29,7 @@ MODEL = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "
          "head_dim": 128}
 RANKS, ROLES = (1, 2, 4), ("prefill", "decode")
 MOST = 1.5
+WARM_UP = 3  # times four prompts
 
 
 def model_dir():
@@ -64,26 +65,34 @@ def ask(cluster, tokens, seed):
     assert reply.status == 200, reply.body
 
 
+def reported(cluster):
+    """{role: (bytes of each rank, slots of all)}, since the start."""
+    time.sleep(1)  # reports come ten times a second
+    slots = r'^baton_kv_transfer_slots_total{[^}]*role="%s"[^}]*} (\S+)$'
+    return {role: (rank_bytes(cluster)[role], sum(float(n) for n in re.findall(slots % role, cluster.get("/metrics").body, re.M))) for role in ROLES}
+
+
 def measure(model, ranks, args):
     flags = ["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, "--no-enable-prefix-caching",
              "--transport", args.transport, "--tensor-parallel-size", ranks, "--distributed-executor-backend", "mp", "--reduction-width", 4,
              "--kv-cache-memory", "1G", *args.flags]
     with Cluster(args=flags, model=model) as c:
-        ask(c, 64, 0)
-        pids = {role: processes(c, role) for role in ("prefill", "decode")}
+        for turn in range(WARM_UP):  # each rank's landing ring is touched for the first time: as many bytes, whatever its share is
+            in_parallel([lambda s=s: ask(c, args.tokens, s) for s in range(-4 * turn - 3, -4 * turn + 1)])
+        pids = {role: processes(c, role) for role in ROLES}
+        told_before = reported(c)
         before = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
         began = time.monotonic()
         for i in range(0, args.prompts, 4):
             in_parallel([lambda s=s: ask(c, args.tokens, s + 1) for s in range(i, min(i + 4, args.prompts))])
         out = {"ranks": ranks, "seconds": time.monotonic() - began}
         after = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
-        time.sleep(1)  # reports come ten times a second
+        told = reported(c)
         for role in pids:
-            carried = rank_bytes(c)[role]
-            slots = sum(float(n) for n in re.findall(rf'^baton_kv_transfer_slots_total{{[^}}]*role="{role}"[^}}]*}} (\S+)$', c.get("/metrics").body, re.M))
+            carried = [now - then for now, then in zip(told[role][0], told_before[role][0])]
             cpu, waits = zip(*([now - then for now, then in zip(a, b)] for a, b in zip(after[role], before[role])))
-            out[role] = {"bytes": carried, "slots": slots, "cpu_seconds": cpu, "waits": waits, "share_of_rank_0": carried[0] / sum(carried),
-                         "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)],
+            out[role] = {"bytes": carried, "slots": told[role][1] - told_before[role][1], "cpu_seconds": cpu, "waits": waits,
+                         "share_of_rank_0": carried[0] / sum(carried), "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)],
                          "waits_per_gb": [n / (b / 1e9) for n, b in zip(waits, carried)]}
         return out
 
