@@ -369,7 +369,11 @@ void Landing::Place(const ScatterOrder& order) {
     LogWarning("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
                order.slot.slot, View(status.message()));
   }
-  events_.OnScattered({order.lane, order.slot, status.ok()});
+  if (order.tell && status.ok()) {
+    const SlotTurn next{order.slot.slot, order.slot.turn + 1};
+    Send(grants_[order.slot.slot].writer, SlotFree{order.lane, next, true});
+  }
+  events_.OnScattered({order.lane, order.slot, status.ok(), order.tell && status.ok(), order.may_wait});
 }
 
 }  // namespace baton::decode_worker

@@ -17,6 +17,8 @@ struct ScatterOrder {
   std::vector<uint32_t> wanted;
   std::shared_ptr<const TransferPlan> plan;
   std::shared_ptr<const KvBlockTables> tables;
+  bool tell = false;      ///< the writer, where all is right, that the slot is free, as soon as it is
+  bool may_wait = false;  ///< as in the ScatterSlot
 };
 
 class LandingControl {

@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "decode_worker/rank_landings.h"
 #include "kvtransfer/rank_codec.h"
+#include "worker/ranks/rank_news_line.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -38,13 +39,13 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
   }
 
  private:
-  explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), tell_(context.tell) {}
+  explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), news_(context.tell) {}
 
   void TellLanding() {
     v1::RankNews news;
     news.mutable_landing()->set_address(landing_->address());
     news.mutable_landing()->set_kind(landing_->kind());
-    tell_(news);
+    news_.Tell(news);
   }
 
   void Send(const v1::RankOrder::Send& order) {
@@ -60,13 +61,13 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
       return OnScattered({DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()), false});
     }
     landing_->Place({work->lane, work->slot, std::move(work->segments), std::move(work->plan),
-                     std::make_shared<const KvBlockTables>(std::move(work->tables))});
+                     std::make_shared<const KvBlockTables>(std::move(work->tables)), work->tell, work->may_wait});
   }
 
   void Tick() {
     v1::RankNews news;
     *news.mutable_figures() = EncodeFigures(landing_->Figures());
-    tell_(news);
+    news_.Tell(news);
   }
 
   void Tell(WriterId writer, const LaneMessage& message, FenceKind fence) {
@@ -74,7 +75,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     news.mutable_from_peer()->set_peer(writer);
     news.mutable_from_peer()->set_message(EncodeLaneMessage(message));
     news.mutable_from_peer()->set_fence(static_cast<uint32_t>(fence));
-    tell_(news);
+    news_.Tell(news);
   }
   void OnHello(WriterId writer, LaneHello hello) override { Tell(writer, std::move(hello), landing_->FenceOf(writer)); }
   void OnLane(WriterId writer, ToDecode message) override { Tell(writer, std::move(message), {}); }
@@ -83,22 +84,24 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     v1::RankNews::Worked& worked = *news.mutable_worked();
     *worked.mutable_lane() = EncodeLaneKey(placed.lane);
     *worked.mutable_slot() = EncodeSlotTurn(placed.slot);
+    worked.set_told(placed.told);
     if (!placed.digest_ok) *worked.mutable_error() = EncodeRankError(absl::DataLossError("not verified"));
-    tell_(news);
+    if (placed.may_wait && placed.digest_ok) return news_.Keep(std::move(news));
+    news_.Tell(news);
   }
   void OnWriterLost(WriterId writer) override {
     v1::RankNews news;
     news.set_lost(writer);
-    tell_(news);
+    news_.Tell(news);
   }
   void OnWriterFenced(WriterId writer) override {
     v1::RankNews news;
     news.set_fenced(writer);
-    tell_(news);
+    news_.Tell(news);
   }
 
   const int rank_;
-  const std::function<void(const v1::RankNews&)> tell_;
+  worker::RankNewsLine news_;
   PlanShelf plans_;
   std::unique_ptr<Landing> landing_;  ///< last: it calls back
 };

@@ -25,11 +25,20 @@ void RankLandings::Send(WriterId writer, const ToPrefill& message) {
 
 void RankLandings::Place(const ScatterOrder& order) {
   const int rank = order.plan->lanes()[order.lane.lane].target_rank;
-  if (rank == 0) return own_.Place(order);
-  ranks_.SendWork(
-      rank,
-      {.lane = order.lane, .slot = order.slot, .segments = order.wanted, .plan = order.plan, .tables = *order.tables},
-      TransferEnd::kTarget);
+  if (rank == 0) {
+    ScatterOrder own = order;
+    own.tell = true;
+    return own_.Place(own);
+  }
+  ranks_.SendWork(rank,
+                  {.lane = order.lane,
+                   .slot = order.slot,
+                   .segments = order.wanted,
+                   .plan = order.plan,
+                   .tables = *order.tables,
+                   .tell = true,
+                   .may_wait = order.may_wait},
+                  TransferEnd::kTarget);
 }
 
 void RankLandings::Cut(WriterId writer) {
@@ -86,8 +95,8 @@ void RankLandings::OnNews(int rank, const v1::RankNews& news) {
   switch (news.kind_case()) {
     case v1::RankNews::kFromPeer: return OnPeerMessage(news);
     case v1::RankNews::kWorked:
-      return events_.OnScattered(
-          {DecodeLaneKey(news.worked().lane()), DecodeSlotTurn(news.worked().slot()), !news.worked().has_error()});
+      return events_.OnScattered({DecodeLaneKey(news.worked().lane()), DecodeSlotTurn(news.worked().slot()),
+                                  !news.worked().has_error(), news.worked().told()});
     case v1::RankNews::kLost: return events_.OnWriterLost(news.lost());
     case v1::RankNews::kFenced: {
       std::lock_guard lock(mutex_);

@@ -226,7 +226,8 @@ void TicketDesk::Do(const decode::SendToWriter& action) {
 void TicketDesk::Do(const decode::ScatterSlot& action) {
   const Ticket& ticket = tickets_.at(action.lane.ticket);
   thread_.Post([this, order = ScatterOrder{action.lane, action.slot, action.wanted, ticket.plans.at(action.lane.epoch),
-                                           ticket.bound.at(action.lane.epoch).tables}] { landing_.Place(order); });
+                                           ticket.bound.at(action.lane.epoch).tables, /*tell=*/false,
+                                           action.may_wait}] { landing_.Place(order); });
 }
 
 void TicketDesk::OnWriterGone(WriterId writer, bool fenced) {

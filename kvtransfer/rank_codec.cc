@@ -81,6 +81,8 @@ v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end, ToldPlans& to
   *out.mutable_lane() = EncodeLaneKey(work.lane);
   *out.mutable_slot() = EncodeSlotTurn(work.slot);
   out.mutable_segments()->Add(work.segments.begin(), work.segments.end());
+  out.set_tell(work.tell);
+  out.set_may_wait(work.may_wait);
   *out.mutable_terms() = EncodeTerms(*work.plan, told.Knows(work.plan->digest()));
   for (const auto& [group, wanted] : BlocksOf(work, end)) {
     const std::vector<int32_t>& table = work.tables[static_cast<size_t>(group)];
@@ -118,6 +120,8 @@ absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanShelf::Of(const v1::Tran
 
 absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans) {
   SlotWork work{.peer = in.peer(), .lane = DecodeLaneKey(in.lane()), .slot = DecodeSlotTurn(in.slot())};
+  work.tell = in.tell();
+  work.may_wait = in.may_wait();
   BATON_ASSIGN_OR_RETURN(work.plan, plans.Of(in.terms()));
   if (work.lane.lane >= work.plan->lanes().size())
     return absl::InvalidArgumentError(StrCat("lane ", work.lane.lane, " of ", work.plan->lanes().size()));

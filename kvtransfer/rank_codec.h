@@ -21,7 +21,9 @@ struct SlotWork {
   SlotTurn slot;
   std::vector<uint32_t> segments;
   std::shared_ptr<const TransferPlan> plan;
-  KvBlockTables tables;  ///< of `end`'s side; decoded: entries that the segments do not need are -1, or missing
+  KvBlockTables tables;   ///< of `end`'s side; decoded: entries that the segments do not need are -1, or missing
+  bool tell = false;      ///< where it goes well, the rank tells the peer itself
+  bool may_wait = false;  ///< and tells rank 0 with its next news
 };
 
 /// The plans that another rank has, by what it was told: its PlanShelf keeps the same ones. One thread.

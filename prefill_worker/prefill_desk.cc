@@ -299,6 +299,7 @@ void PrefillDesk::Do(const prefill::SendToDecode& action) {
 
 void PrefillDesk::Do(const prefill::WriteSlot& action) {
   WriteOrder order{action.peer, action.lane, action.slot, action.segments, nullptr, {}};
+  order.may_wait = action.may_wait;
   const auto key = by_ticket_.find({action.peer, action.lane.ticket, action.lane.epoch});
   BATON_CHECK(key != by_ticket_.end(), "no job for ticket ", action.lane.ticket);
   Job& job = *Find(key->second);

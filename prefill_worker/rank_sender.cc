@@ -7,6 +7,7 @@
 #include "kvtransfer/rank_codec.h"
 #include "kvtransfer/transports/transports.h"
 #include "prefill_worker/rank_senders.h"
+#include "worker/ranks/rank_news_line.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -15,7 +16,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
  public:
   RankSender(const worker::CarrierContext& context, DialOptions dial, size_t slot_bytes)
       : rank_(context.rank),
-        tell_(context.tell),
+        news_(context.tell),
         sender_(std::move(dial), slot_bytes, context.pool,
                 LaneHello{.protocol = context.kv_protocol,
                           .incarnation = context.incarnation,
@@ -48,28 +49,30 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     if (work.ok() && work->plan->lanes()[work->lane.lane].source_rank != rank_)
       work = absl::InternalError(StrCat("a lane of rank ", work->plan->lanes()[work->lane.lane].source_rank));
     if (!work.ok()) {
-      return TellWorked(order.peer(), DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()),
-                        absl::DataLossError(work.status().message()));
+      return TellWorked({order.peer(), DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()),
+                         absl::DataLossError(work.status().message())});
     }
     sender_.Write({work->peer, work->lane, work->slot, std::move(work->segments), std::move(work->plan),
-                   std::move(work->tables)});
+                   std::move(work->tables), work->tell, work->may_wait});
   }
 
   void Tick() {
     sender_.Tick();
     v1::RankNews news;
     *news.mutable_figures() = EncodeFigures(sender_.Figures());
-    tell_(news);
+    news_.Tell(news);
   }
 
-  void TellWorked(prefill::PeerId peer, const LaneKey& lane, SlotTurn slot, const absl::Status& status) {
+  void TellWorked(const prefill::Written& written) {
     v1::RankNews news;
     v1::RankNews::Worked& worked = *news.mutable_worked();
-    worked.set_peer(peer);
-    *worked.mutable_lane() = EncodeLaneKey(lane);
-    *worked.mutable_slot() = EncodeSlotTurn(slot);
-    if (!status.ok()) *worked.mutable_error() = EncodeRankError(status);
-    tell_(news);
+    worked.set_peer(written.peer);
+    *worked.mutable_lane() = EncodeLaneKey(written.lane);
+    *worked.mutable_slot() = EncodeSlotTurn(written.slot);
+    worked.set_told(written.told);
+    if (!written.status.ok()) *worked.mutable_error() = EncodeRankError(written.status);
+    if (written.may_wait && written.told) return news_.Keep(std::move(news));  // its answer will be told
+    news_.Tell(news);
   }
 
   void TellFlushed(prefill::PeerId peer, const LaneKey& lane, bool drained, bool ok) {
@@ -79,7 +82,8 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     *flushed.mutable_lane() = EncodeLaneKey(lane);
     flushed.set_drained(drained);
     flushed.set_ok(ok);
-    tell_(news);
+    if (drained) return news_.Keep(std::move(news));  // the flush ends soon
+    news_.Tell(news);
   }
 
   void OnPush(const prefill::Event& event) override {
@@ -87,9 +91,9 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     if (const auto* heard = std::get_if<prefill::FromDecode>(&event)) {
       news.mutable_from_peer()->set_peer(heard->peer);
       news.mutable_from_peer()->set_message(EncodeLaneMessage(heard->message));
-      tell_(news);
+      news_.Tell(news);
     } else if (const auto* written = std::get_if<prefill::Written>(&event)) {
-      TellWorked(written->peer, written->lane, written->slot, written->status);
+      TellWorked(*written);
     } else if (const auto* drained = std::get_if<prefill::Drained>(&event)) {
       TellFlushed(drained->peer, drained->lane, true, false);
     } else if (const auto* flushed = std::get_if<prefill::Flushed>(&event)) {
@@ -97,12 +101,12 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     } else if (const auto* lost = std::get_if<prefill::PeerLost>(&event)) {
       news.set_lost(lost->peer);
       news.set_why(lost->why);
-      tell_(news);
+      news_.Tell(news);
     }
   }
 
   const int rank_;
-  const std::function<void(const v1::RankNews&)> tell_;
+  worker::RankNewsLine news_;
   PlanShelf plans_;
   Sender sender_;  ///< last: it calls back
 };

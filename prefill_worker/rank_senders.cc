@@ -30,6 +30,7 @@ void RankSenders::Send(prefill::PeerId peer, const ToDecode& message) {
 
 void RankSenders::Write(WriteOrder order) {
   const int rank = RankOf(order.peer);
+  order.tell = true;
   if (rank == 0) return own_.Write(std::move(order));
   ranks_.SendWork(rank,
                   {.peer = order.peer,
@@ -37,7 +38,9 @@ void RankSenders::Write(WriteOrder order) {
                    .slot = order.slot,
                    .segments = std::move(order.segments),
                    .plan = std::move(order.plan),
-                   .tables = std::move(order.tables)},
+                   .tables = std::move(order.tables),
+                   .tell = order.tell,
+                   .may_wait = order.may_wait},
                   TransferEnd::kSource);
 }
 
@@ -69,7 +72,8 @@ void RankSenders::OnNews(const v1::RankNews& news) {
   } else if (news.has_worked()) {
     const v1::RankNews::Worked& worked = news.worked();
     events_.OnPush(prefill::Written{worked.peer(), DecodeLaneKey(worked.lane()), DecodeSlotTurn(worked.slot()),
-                                    worked.has_error() ? DecodeRankError(worked.error()) : absl::OkStatus()});
+                                    worked.has_error() ? DecodeRankError(worked.error()) : absl::OkStatus(),
+                                    worked.told()});
   } else if (news.has_flushed()) {
     const v1::RankNews::Flushed& flushed = news.flushed();
     const LaneKey lane = DecodeLaneKey(flushed.lane());

@@ -228,21 +228,32 @@ void Sender::Begin(WriteOrder order, Room room) {
   const SlotOfLane written{order.lane, order.slot};
   if (room.outbox) lent_[order.peer].emplace(written, *std::move(room.outbox));
   std::shared_ptr<Buffer> buffer = std::move(room.bounce);
-  way.transport->Write(way.number, {order.lane, order.slot}, room.slot.first(*bytes),
-                       [this, buffer, kv_bytes, id = order.peer, lane = order.lane, slot = order.slot,
-                        written](const absl::Status& status) mutable {
+  const auto place = LandingPlace{order.lane, order.slot};
+  way.transport->Write(way.number, place, room.slot.first(*bytes),
+                       [this, buffer, kv_bytes, written, tell = order.tell, full = std::move(order.segments),
+                        event = prefill::Written{order.peer, order.lane, order.slot, {}, false, order.may_wait}](
+                           const absl::Status& status) mutable {
                          buffer.reset();
+                         event.status = status;
                          if (status.ok()) {
                            counters_.bytes += kv_bytes;
                            ++counters_.slots;
+                           event.told = tell && TellFull(event, std::move(full));
                          } else {
-                           Arrive(id, lane, 1);
-                           TakeBack(id, [&](const SlotOfLane& one) { return one == written; });
+                           Arrive(event.peer, event.lane, 1);
+                           TakeBack(event.peer, [&](const SlotOfLane& one) { return one == written; });
                          }
-                         events_.OnPush(prefill::Written{id, lane, slot, status});
+                         events_.OnPush(event);
                          if (!waiting_.empty()) thread_.Post([this] { BeginWaiting(); });
                        });
   if (PlantedBug("bounce buffer returned early") && buffer) const Buffer early = std::move(*buffer);
+}
+
+/// Behind the bytes. False: there is nobody any more.
+bool Sender::TellFull(const prefill::Written& written, std::vector<uint32_t> segments) {
+  if (Find(written.peer) == nullptr) return false;
+  Send(written.peer, SlotFull{written.lane, written.slot, std::move(segments)});
+  return true;
 }
 
 void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {

@@ -95,6 +95,7 @@ class Sender final : public SenderControl, private DialEvents {
   void Begin(WriteOrder order, Room room);
   absl::StatusOr<uint64_t> Gather(const WriteOrder& order, const Room& room);
   void SpoilSource(WriteOrder& order);
+  bool TellFull(const prefill::Written& written, std::vector<uint32_t> segments);
   void OnReadsOutbox(prefill::PeerId peer);
   /// The peer reads none of the outbox's buffers any more that hold slots which `are_read`.
   template <class AreRead>

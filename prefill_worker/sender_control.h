@@ -18,6 +18,8 @@ struct WriteOrder {
   std::vector<uint32_t> segments;
   std::shared_ptr<const TransferPlan> plan;
   KvBlockTables tables;
+  bool tell = false;      ///< the peer, that the slot is full, as soon as it is
+  bool may_wait = false;  ///< as in the WriteSlot
 };
 
 class SenderControl {

@@ -95,8 +95,9 @@ void DecodePart::Cancel(const v1::CancelRequest& request, std::function<void(v1:
   answer(std::move(reply));
 }
 
-/// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
-/// changes hands on the transfer thread, and MayLand is the fence.)
+/// Where others write, a slot is that lane's to which it was granted until its writer is fenced. A rank grants it anew
+/// itself before rank 0 hears that its pass has ended. (Where we write, it changes hands on the transfer thread, and
+/// MayLand is the fence.)
 void DecodePart::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
   if (node_.plant().scenario.fence == FenceKind::kReceiverWrites || node_.plant().plans()) return;
   const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
@@ -105,8 +106,11 @@ void DecodePart::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& 
   const decode::Ticket* ticket = desk_.Find(place.lane.ticket);
   const auto epoch = ticket == nullptr ? decltype(ticket->epochs.end()){} : ticket->epochs.find(place.lane.epoch);
   const bool known = ticket != nullptr && epoch != ticket->epochs.end() && place.lane.lane < epoch->second.lanes.size();
+  using Phase = decode::LandingRing::Phase;
+  const SlotTurn before{place.slot.slot, place.slot.turn - 1};
   if (known && epoch->second.lanes[place.lane.lane].writer == writer &&
-      ring.Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
+      (ring.Holds(place.lane, place.slot, Phase::kGranted) ||
+       (side_.ranks() > 1 && ring.Holds(place.lane, before, Phase::kPlacing)))) {
     return;
   }
   node_.plant().Break(StrCat(node_.name(), ": ticket ", place.lane.ticket, " epoch ", place.lane.epoch,

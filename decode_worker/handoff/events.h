@@ -83,6 +83,8 @@ struct Scattered {
   LaneKey lane;
   SlotTurn slot;
   bool digest_ok = true;
+  bool told = false;      ///< whoever placed it has sent SlotFree
+  bool may_wait = false;  ///< as in the ScatterSlot
 };
 /// The connection broke. No fence by itself, unless the receiver writes.
 struct WriterLost {
@@ -115,13 +117,15 @@ struct SendToWriter {
   ToPrefill message;
 };
 /// Verify, convert and scatter `wanted` of this slot into the blocks of (ticket, epoch), nothing else of it: the other
-/// segments are in place already and may be in use. Report Scattered.
+/// segments are in place already and may be in use. Report Scattered; where the digest is right, SlotFree may be sent
+/// before and reported with it: the slot is granted to the same lane anew.
 struct ScatterSlot {
   LaneKey lane;
   SlotTurn slot;
   int target_rank = 0;
   std::vector<uint32_t> segments;  ///< in the slot, in payload order
   std::vector<uint32_t> wanted;
+  bool may_wait = false;  ///< the lane lacks more: Scattered is in time with what its writer says next
 };
 /// Hand the pinned prefix and the blocks of (ticket, epoch) to a new sequence. recompute: there are no blocks, prefill
 /// what is not pinned here.

@@ -148,7 +148,7 @@ class Handoff {
   void On(const Scattered& event);
   void On(const WriterLost& event);
   void On(const WriterFenced& event);
-  void AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok);
+  void AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok, bool told = false);
   void Advance(Ticket& ticket, const LaneKey& key, const Lane& lane);
   void Supersede(Ticket& ticket, uint32_t number, const std::string& reason, bool at_once = false);
   void FenceLane(const LaneKey& key, Lane& lane);

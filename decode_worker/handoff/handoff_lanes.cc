@@ -13,6 +13,12 @@ using Phase = LandingRing::Phase;
 
 bool Lane::complete() const { return done && (missing == 0 || PlantedBug("ignore bitmap")); }
 
+bool Lane::lacks_more() const {
+  size_t placed_soon = 0;
+  for (const auto& [slot, segments] : placing) placed_soon += segments.size();
+  return !done && missing > placed_soon;
+}
+
 void Handoff::On(const Filled& event) {
   heard_[event.writer] = Listened();
   const SlotFull& message = event.message;
@@ -52,7 +58,8 @@ void Handoff::On(const Filled& event) {
     Advance(ticket, key, *lane);
   }
   lane->placing[message.slot.slot] = wanted;
-  out_->push_back(ScatterSlot{key, message.slot, lane->target_rank, message.segments, std::move(wanted)});
+  out_->push_back(ScatterSlot{key, message.slot, lane->target_rank, message.segments, std::move(wanted),
+                              /*may_wait=*/lane->lacks_more()});
 }
 
 void Handoff::On(const Scattered& event) {
@@ -80,7 +87,7 @@ void Handoff::On(const Scattered& event) {
       if (!lane->have[segment] && lane->missing > 0) --lane->missing;
       lane->have[segment] = true;
     }
-    AnswerSlot(key, *lane, event.slot, grant, true);
+    AnswerSlot(key, *lane, event.slot, grant, true, event.told);
     return Advance(ticket, key, *lane);
   }
   for (uint32_t segment : segments) {
@@ -91,9 +98,9 @@ void Handoff::On(const Scattered& event) {
   AnswerSlot(key, *lane, event.slot, grant, false);
 }
 
-void Handoff::AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok) {
+void Handoff::AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok, bool told) {
   lane.verdicts[full.slot] = {full.turn, ok};
-  Send(lane.writer, SlotFree{key, grant, ok});
+  if (!told) Send(lane.writer, SlotFree{key, grant, ok});
 }
 
 void Handoff::On(const Done& event) {

@@ -42,7 +42,8 @@ struct Lane {
   std::map<uint32_t, std::vector<uint32_t>> placing;  ///< slot -> segments our pass is placing
   std::map<uint32_t, Verdict> verdicts;               ///< slot -> the latest
   bool done = false;                                  ///< LaneDone came
-  bool complete() const;  ///< every segment is placed and verified, and its writer has said that this is all
+  bool complete() const;    ///< every segment is placed and verified, and its writer has said that this is all
+  bool lacks_more() const;  ///< segments have not even come
   bool over() const { return state == LaneState::kFenced || state == LaneState::kWrittenOff; }
 };
 

@@ -66,6 +66,8 @@ struct Written {
   LaneKey lane;
   SlotTurn slot;
   absl::Status status;
+  bool told = false;      ///< whoever wrote it has sent SlotFull
+  bool may_wait = false;  ///< as in the WriteSlot
 };
 /// The lane's writes that were asked for have been gathered or dropped: its source blocks are read no more. Comes after
 /// FlushLane, before Flushed.
@@ -95,12 +97,13 @@ struct SendToDecode {
   ToDecode message;
 };
 /// Gather these segments from our blocks, check them against the digests kept beside them, pack them into the slot and
-/// make sure that they are there; report Written.
+/// make sure that they are there; report Written, or send SlotFull and report that with it.
 struct WriteSlot {
   PeerId peer = 0;
   LaneKey lane;
   SlotTurn slot;
   std::vector<uint32_t> segments;
+  bool may_wait = false;  ///< the lane has more to send: Written is in time with what is next heard of the peer
 };
 /// Report Flushed when every write of the lane has ended.
 struct FlushLane {

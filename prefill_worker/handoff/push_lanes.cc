@@ -86,7 +86,7 @@ void Push::Pump(PushJob& job, uint32_t i) {
       --lane.unsent;
     }
     const LaneKey key = KeyOf(job, i);
-    out_->push_back(WriteSlot{lane.peer, key, slot, used.segments});
+    out_->push_back(WriteSlot{lane.peer, key, slot, used.segments, /*may_wait=*/lane.unsent > 0});
     if (PlantedBug("notice without flush")) {
       used.written = true;
       Send(job, i, SlotFull{key, slot, used.segments});
@@ -125,8 +125,11 @@ void Push::On(const Written& event) {
   used->second.written = true;
   job->progress_at = Listened();
   lane.repeat_at = now_ + options_.repeat_after;
-  if (!PlantedBug("LaneDone is the only notice"))
+  if (event.told) {
+    asked_.try_emplace(lane.peer, Listened());
+  } else if (!PlantedBug("LaneDone is the only notice")) {
     Send(*job, event.lane.lane, SlotFull{event.lane, event.slot, used->second.segments});
+  }
   FinishSending(*job, event.lane.lane);
   Settle(*job);
 }

@@ -103,5 +103,37 @@ TEST(HandoffOfRanks, AnUnopenedLaneIsNotOpenedInAMemoryWhereItsSlotsAreLost) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr) << "in the fresh one they are not";
 }
 
+// ---- a rank tells its writer itself
+
+TEST(Handoff, ASlotThatWasToldFreeIsNotToldAgainButToWhoAsksAgain) {
+  HandoffDriver d;
+  d.Reserve(), d.Bind();
+  const SlotTurn slot = d.Grant(0);
+  d.Do(d.MakeFilled(0, slot));
+  d.Do(Scattered{{1, 1, 0}, slot, true, /*told=*/true});
+  EXPECT_EQ(d.Sent<SlotFree>(), nullptr);
+  d.Do(d.MakeFilled(0, slot));
+  ASSERT_NE(d.Sent<SlotFree>(), nullptr) << "its answer may be lost with a connection";
+  EXPECT_TRUE(d.Sent<SlotFree>()->ok);
+  EXPECT_EQ(d.Sent<SlotFree>()->grant, (SlotTurn{slot.slot, slot.turn + 1}));
+}
+
+TEST(Handoff, APassMayBeReportedLateWhileItsLaneLacksMore) {
+  HandoffDriver d;
+  d.lanes = {{0, 3}};
+  d.Reserve(), d.Bind();
+  const auto may_wait = [&d](uint32_t segment) {
+    Filled filled = d.MakeFilled(0, d.Grant(0));
+    filled.message.segments = {segment};
+    d.Do(filled);
+    const bool out = d.Find<ScatterSlot>()->may_wait;
+    d.Do(Scattered{{1, 1, 0}, filled.message.slot, true});
+    return out;
+  };
+  EXPECT_TRUE(may_wait(0));
+  EXPECT_TRUE(may_wait(2));
+  EXPECT_FALSE(may_wait(1)) << "all have come";
+}
+
 }  // namespace
 }  // namespace baton::decode

@@ -33,7 +33,10 @@ class Told final : public LandingEvents {
  public:
   void OnHello(WriterId w, LaneHello hello) override { writer = w, log += "Hello(" + hello.incarnation + ") "; }
   void OnLane(WriterId, ToDecode message) override { log += std::visit(*this, message) + " "; }
-  void OnScattered(const decode::Scattered& placed) override { log += placed.digest_ok ? "Scattered " : "Bad "; }
+  void OnScattered(const decode::Scattered& placed) override {
+    log += placed.digest_ok ? "Scattered " : "Bad ";
+    if (placed.told) log += "Told ";
+  }
   void OnWriterLost(WriterId) override { log += "Lost "; }
   void OnWriterFenced(WriterId) override { log += "Fenced "; }
   std::string operator()(const OpenLane&) const { return "Open"; }
@@ -288,14 +291,15 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
   const std::vector<uint32_t> segments{0};
   const auto bytes = GatherSlot(*plan, lane, kLane, 1, segments, pool, worker::TablesOf(from), slot);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
-  const auto place = [&](uint32_t turn, bool damage) {
+  const auto place = [&](uint32_t turn, bool damage, bool tell = false) {
     w.landing->Send(w.my_id, LaneBound{kLane, {{2, turn}}});
     auto sent = std::make_shared<std::vector<std::byte>>(slot.begin(), slot.begin() + static_cast<ptrdiff_t>(*bytes));
     if (damage) (*sent)[*bytes - 1] ^= std::byte{1};
     w.mine->WriteBytes({kLane, {2, turn}}, sent);
     w.Settle(*w.mine);
     w.told.log.clear();
-    w.landing->Place({kLane, {2, turn}, {0}, plan, std::make_shared<const KvBlockTables>(worker::TablesOf(to))});
+    w.mine->heard.clear();
+    w.landing->Place({kLane, {2, turn}, {0}, plan, std::make_shared<const KvBlockTables>(worker::TablesOf(to)), tell});
     return w.told.log;
   };
   EXPECT_EQ(place(1, false), "Scattered ");
@@ -304,6 +308,17 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
   EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
   EXPECT_EQ(w.landing->counters().unreadable_slots, 1);
   EXPECT_EQ(w.landing->counters().slots, 3);
+
+  EXPECT_EQ(place(1, false, /*tell=*/true), "Scattered Told ");
+  w.Until([&] { return !w.mine->heard.empty(); });
+  EXPECT_EQ(std::get<SlotFree>(w.mine->heard.at(0)).grant, (SlotTurn{2, 2}));
+  w.mine->Write({kLane, {2, 2}}, std::byte{7});
+  w.Settle(*w.mine);
+  EXPECT_EQ(w.ByteOf(2), std::byte{7}) << "it was granted anew";
+  EXPECT_EQ(place(1, true, /*tell=*/true), "Bad ") << "what is to be sent again is the desk's to say";
+  w.Settle(*w.mine);
+  EXPECT_TRUE(
+      std::ranges::none_of(w.mine->heard, [](const ToPrefill& m) { return std::holds_alternative<SlotFree>(m); }));
 }
 
 TEST(TicketCodec, BytesThatAreNoWholeTokenAreRefusedWithTheirNumber) {

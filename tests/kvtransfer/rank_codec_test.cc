@@ -9,6 +9,7 @@
 #include "kvtransfer/rank_numbers.h"
 #include "kvtransfer/transports/landing_addresses.h"
 #include "kvtransfer/transports/rank_addresses.h"
+#include "tests/hex.h"
 
 namespace baton {
 namespace {
@@ -98,6 +99,29 @@ TEST(RankCodec, BlocksThatAreNotThereAreMissingAtTheRankToo) {
   work.tables = {{}};
   PlanShelf shelf;
   EXPECT_THAT(DecodeSlotWork(Encoded(work, TransferEnd::kSource), shelf)->tables[0], testing::IsEmpty());
+}
+
+// The hexadecimal text was put together by hand: an older rank 0 says neither, and hears of neither.
+TEST(RankCodec, WhoIsToTellThePeerAndWhatMayWaitAreSaidBehindWhatOlderOnesSay) {
+  SlotWork work = Work();
+  const std::string plain = Encoded(work, TransferEnd::kSource).SerializeAsString();
+  work.tell = work.may_wait = true;
+  const std::string both = Encoded(work, TransferEnd::kSource).SerializeAsString();
+  EXPECT_EQ(Hex(both), Hex(plain) + "38014001");
+  PlanShelf shelf;
+  for (const std::string& wire : {plain, both}) {
+    v1::SlotWork in;
+    ASSERT_TRUE(in.ParseFromString(wire));
+    const auto got = DecodeSlotWork(in, shelf);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->tell, wire == both);
+    EXPECT_EQ(got->may_wait, wire == both);
+  }
+  v1::RankNews news;
+  news.mutable_worked()->set_peer(3);
+  EXPECT_EQ(Hex(news.SerializeAsString()), "2a020803");
+  news.mutable_worked()->set_told(true);
+  EXPECT_EQ(Hex(news.SerializeAsString()), "2a0408032801");
 }
 
 TEST(RankCodec, APlanIsMadeOnceForManySlots) {

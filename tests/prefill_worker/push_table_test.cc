@@ -333,6 +333,38 @@ TEST(Push, AnAnswerForASlotThatIsStillBeingWrittenGrantsNothing) {
   EXPECT_THAT(d.actions, IsEmpty());
 }
 
+TEST(Push, ASlotThatItsWriterHasToldOfIsToldAgainOnlyWhenItIsNotAnswered) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0}});
+  d.Hear(LaneBound{kLane, {{5, 1}}});
+  d.Do(Written{3, kLane, {5, 1}, {}, /*told=*/true});
+  EXPECT_THAT(d.actions, IsEmpty());
+  d.Listen(std::chrono::milliseconds(300));
+  EXPECT_THAT(NamesOf(d), ElementsAre("Full0"));
+  d.Listen(std::chrono::seconds(4));
+  EXPECT_THAT(NamesOf(d), testing::Contains("Cut")) << "it was asked";
+}
+
+TEST(Push, AFailedWriteWasNotTold) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0}});
+  d.Hear(LaneBound{kLane, {{5, 1}}});
+  d.Do(Written{3, kLane, {5, 1}, absl::UnavailableError("x")});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Reply(UNAVAILABLE)", "StopCompute", "Flush"));
+}
+
+TEST(Push, TheAnswerToAWriteMayWaitWhileTheLaneHasMoreToSend) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0, 1}});
+  d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}});
+  EXPECT_TRUE(std::get<WriteSlot>(d.actions.at(0)).may_wait);
+  EXPECT_TRUE(std::get<WriteSlot>(d.actions.at(1)).may_wait) << "segment 2 is not computed yet";
+  for (const uint32_t slot : {5u, 6u}) d.Do(Written{3, kLane, {slot, 1}, {}});
+  d.Hear(SlotFree{kLane, {5, 2}, true});
+  d.Do(Computed{kKey, 0, {2}});
+  EXPECT_FALSE(std::get<WriteSlot>(d.actions.at(0)).may_wait) << "LaneDone waits for it";
+}
+
 TEST(Push, RefusesASegmentThatNoSlotCanHold) {
   Driver d;
   Prefill big = d.MakePrefill();

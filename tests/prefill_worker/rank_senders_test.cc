@@ -1,6 +1,7 @@
 // What rank 0 says to its other ranks, and keeps of what they say.
 #include "prefill_worker/rank_senders.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
+#include "worker/ranks/rank_news_line.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -37,9 +39,10 @@ struct RankZero final : SenderEvents {
             LaneHello{.incarnation = "p1", .model_digest = "m", .numerics_id = "n", .side = side}, clock, loop, *this),
         senders(own, lines, *this) {}
   void OnPush(const prefill::Event& event) override { heard.push_back(event); }
-  void Write(uint32_t slot) {
+  void Write(uint32_t slot, bool may_wait = false) {
     const auto plan = std::make_shared<const TransferPlan>(TransferPlan::Make(side, side, {0, 64}, 32).value());
-    senders.Write({kOfRank1, kRankLane, {slot, 1}, {0}, plan, KvBlockTables(side.layout.groups.size())});
+    senders.Write(
+        {kOfRank1, kRankLane, {slot, 1}, {0}, plan, KvBlockTables(side.layout.groups.size()), false, may_wait});
   }
 
   engine::SteppedEngine h{engine::SteppedEngineOptions{}};
@@ -59,6 +62,78 @@ TEST(RankSenders, APlanIsToldWithTheFirstSlotAndNamedWithTheNext) {
   for (const auto& [rank, order] : z.lines.sent) EXPECT_EQ(rank, 1);
   EXPECT_TRUE(z.lines.sent[0].second.work().terms().has_source());
   EXPECT_FALSE(z.lines.sent[1].second.work().terms().has_source());
+}
+
+TEST(RankSenders, ARankTellsItsPeerOfAFullSlotItselfAndRankZeroWhenThereIsTime) {
+  RankZero z;
+  z.Write(0, false), z.Write(1, true);
+  for (const bool may_wait : {false, true}) {
+    const v1::SlotWork& work = z.lines.sent.at(may_wait).second.work();
+    EXPECT_TRUE(work.tell());
+    EXPECT_EQ(work.may_wait(), may_wait);
+  }
+}
+
+TEST(RankSenders, WhetherARankHasToldItsPeerIsHeardOfIt) {
+  RankZero z;
+  v1::RankNews news;
+  news.mutable_worked()->set_peer(kOfRank1);
+  z.lines.say(1, news);  // an older one's
+  news.mutable_worked()->set_told(true);
+  z.lines.say(1, news);
+  ASSERT_EQ(z.heard.size(), 2u);
+  EXPECT_FALSE(std::get<prefill::Written>(z.heard[0]).told);
+  EXPECT_TRUE(std::get<prefill::Written>(z.heard[1]).told);
+}
+
+/// A rank's part: its sender, and what it tells rank 0.
+struct OtherRank {
+  explicit OtherRank(RankZero& z)
+      : sender(MakeRankSender({.config = config,
+                               .rank = 0,
+                               .pool = worker::PoolOf(z.h.memory()),
+                               .side = z.side,
+                               .model_digest = "m",
+                               .incarnation = "p1",
+                               .numerics_id = "n",
+                               .clock = z.clock,
+                               .thread = z.loop,
+                               .tell = [this](const v1::RankNews& news) { told.push_back(news); }})
+                   .value()) {}
+  static worker::WorkerConfig Config() {
+    worker::WorkerConfig config;
+    config.transport = "tcp", config.landing_slot_bytes = 64 << 10;
+    return config;
+  }
+  const worker::WorkerConfig config = Config();
+  std::vector<v1::RankNews> told;
+  std::unique_ptr<worker::KvCarrier> sender;
+};
+
+TEST(RankSender, AFailedWriteIsToldAtOnceAndWhatDrainedWithTheEndOfItsFlush) {
+  RankZero z;
+  OtherRank rank(z);
+  z.Write(0, /*may_wait=*/true);
+  rank.sender->Handle(z.lines.sent.at(0).second);  // to a peer that is nobody
+  ASSERT_EQ(rank.told.size(), 1u);
+  EXPECT_TRUE(rank.told[0].worked().has_error());
+  EXPECT_FALSE(rank.told[0].worked().told());
+  z.senders.Flush(kOfRank1, kRankLane);
+  rank.sender->Handle(z.lines.sent.at(1).second);
+  ASSERT_EQ(rank.told.size(), 3u);
+  EXPECT_TRUE(rank.told[1].flushed().drained());
+  EXPECT_FALSE(rank.told[2].flushed().drained());
+}
+
+TEST(RankNewsLine, WhatWaitsGoesFirstAndOnce) {
+  std::vector<uint64_t> told;
+  worker::RankNewsLine line([&](const v1::RankNews& news) { told.push_back(news.lost()); });
+  v1::RankNews news;
+  const auto number = [&news](uint64_t n) -> const v1::RankNews& { return news.set_lost(n), news; };
+  line.Keep(number(1)), line.Keep(number(2));
+  EXPECT_THAT(told, testing::IsEmpty());
+  line.Tell(number(3)), line.Tell(number(4));
+  EXPECT_THAT(told, testing::ElementsAre(1, 2, 3, 4));
 }
 
 TEST(RankSenders, ATickAsksEveryOtherRankForItsFigures) {

@@ -71,7 +71,8 @@ class Told final : public SenderEvents {
  public:
   void OnPush(const prefill::Event& event) override {
     if (const auto* w = std::get_if<prefill::Written>(&event))
-      log += "Written(" + std::string(absl::StatusCodeToString(w->status.code())) + ") ", why = w->status;
+      log += "Written(" + std::string(absl::StatusCodeToString(w->status.code())) + ") " + (w->told ? "Told " : ""),
+          why = w->status;
     if (const auto* f = std::get_if<prefill::Flushed>(&event)) log += f->ok ? "Flushed " : "FlushFailed ";
     if (std::holds_alternative<prefill::PeerLost>(event)) log += "PeerLost ";
     if (std::holds_alternative<prefill::FromDecode>(event)) log += "Heard ";
@@ -278,6 +279,18 @@ TEST(Sender, APeerThatTakesNothingLeavesTheOthersTheirBuffers) {
   EXPECT_GT(w.sender->counters().waiting, 0);
   w.sender->Flush(6, kLane);
   EXPECT_EQ(w.sender->counters().waiting, 0);
+}
+
+TEST(Sender, TellsOfAFullSlotItselfWhereItIsToAndBehindTheBytes) {
+  World w;
+  w.Connect();
+  WriteOrder order = w.MakeWrite(1), stale = order;
+  order.tell = stale.tell = true, stale.tables = {{}};
+  w.sender->Write(w.MakeWrite(0)), w.sender->Write(order), w.sender->Write(stale);
+  w.Until([&] { return w.decode.log == "Hello(p1) Lane "; });
+  EXPECT_TRUE(ReadSlot(w.decode.Slot(1), kLane, 1).ok()) << "told before the bytes were there";
+  w.Settle();
+  EXPECT_EQ(w.told.log + w.decode.log, "Written(DATA_LOSS) Written(OK) Written(OK) Told Hello(p1) Lane ");
 }
 
 TEST(Sender, TimeUnderWayEndsWithTheAnswers) {
