@@ -101,7 +101,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
   }
 
   const int rank_;
-  worker::RankNewsLine news_;
+  worker::RankNewsLine<v1::RankNews> news_;
   PlanShelf plans_;
   std::unique_ptr<Landing> landing_;  ///< last: it calls back
 };

@@ -106,7 +106,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
   }
 
   const int rank_;
-  worker::RankNewsLine news_;
+  worker::RankNewsLine<v1::RankNews> news_;
   PlanShelf plans_;
   Sender sender_;  ///< last: it calls back
 };

@@ -127,7 +127,7 @@ TEST(RankSender, AFailedWriteIsToldAtOnceAndWhatDrainedWithTheEndOfItsFlush) {
 
 TEST(RankNewsLine, WhatWaitsGoesFirstAndOnce) {
   std::vector<uint64_t> told;
-  worker::RankNewsLine line([&](const v1::RankNews& news) { told.push_back(news.lost()); });
+  worker::RankNewsLine<v1::RankNews> line([&](const v1::RankNews& news) { told.push_back(news.lost()); });
   v1::RankNews news;
   const auto number = [&news](uint64_t n) -> const v1::RankNews& { return news.set_lost(n), news; };
   line.Keep(number(1)), line.Keep(number(2));
