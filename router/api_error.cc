@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "common/foreign_text.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"
 
@@ -26,7 +27,8 @@ ApiError NotBuilt(const std::string& field, const std::string& what) {
 
 ApiError ModelNotFound(const std::string& model, const std::vector<std::string>& served) {
   ApiError e{404, "invalid_request_error", "model_not_found", "model",
-             StrCat("The model `", model, "` does not exist. This server has `", absl::StrJoin(served, "`, `"), "`.")};
+             StrCat("The model `", Printable(model, 256), "` does not exist. This server has `",
+                    absl::StrJoin(served, "`, `"), "`.")};
   e.grpc_code = absl::StatusCode::kNotFound;
   return e;
 }

@@ -6,7 +6,8 @@ namespace baton::router {
 namespace {
 
 constexpr char kField[] = "bad_words";
-constexpr size_t kMostTokens = 4096;  // of all words: each step of the request looks at all of them
+constexpr size_t kMostTokens = 4096;     // of all words: each step of the request looks at all of them
+constexpr size_t kMostBytes = 64 << 10;  // likewise; looked at before a word is tokenized
 
 std::string AfterSpaces(const std::string& word) {
   const size_t begin = word.find_first_not_of(' ');
@@ -17,6 +18,13 @@ std::string AfterSpaces(const std::string& word) {
 
 std::optional<ApiError> ReadBadWords(const std::vector<std::string>& words, const Tokenizer& tokenizer,
                                      int32_t vocab_size, std::vector<int32_t>& out) {
+  size_t bytes = 0;
+  for (const std::string& word : words) bytes += word.size();
+  if (bytes > kMostBytes) {
+    return BadRequest(StrCat("`bad_words` has ", words.size(), " words of ", bytes, " bytes together, at most ",
+                             kMostBytes, " bytes are possible."),
+                      kField);
+  }
   for (const std::string& word : words) {
     const std::string text = AfterSpaces(word);
     if (text.empty()) return BadRequest("`bad_words` has a word without a letter.", kField);
