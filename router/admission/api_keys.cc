@@ -19,6 +19,7 @@ namespace baton::router {
 namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin a file of UTF-8 with it
 constexpr size_t kMostNameBytes = 64;
 
 bool IsName(std::string_view text) {
@@ -65,6 +66,11 @@ ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
 absl::Status ApiKeys::Add(std::string_view key, std::string name, const KeyAccount::Limits& limits) {
   if (key.empty()) return absl::InvalidArgumentError("an empty key");
   Key one{DigestOf(key), DigestOf(name.empty() ? key : StrCat("\nname ", name)), nullptr};
+  for (const Key& other : keys_) {
+    if (other.digest != one.digest) continue;
+    if (other.salted_by == one.salted_by && other.account->limits() == limits) return absl::OkStatus();
+    return absl::InvalidArgumentError("a key that stands before, with another name or other limits");
+  }
   if (name.empty()) name = StrCat("key-", keys_.size() + 1);
   for (const Key& other : keys_) {
     if (other.account->name() == name) one.account = other.account;
@@ -100,6 +106,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     absl::StripTrailingAsciiWhitespace(&line);
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.empty() || line[0] == '#') continue;
     if (absl::Status status = out.AddLine(line); !status.ok())
       return absl::InvalidArgumentError(StrCat("--api-key-file: ", file, ":", number, ": ", status.message()));

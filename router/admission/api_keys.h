@@ -17,8 +17,9 @@ namespace baton::router {
 class ApiKeys {
  public:
   /// `file`: one key a line, '#' starts a comment line; "" = none. Behind a key may stand name=NAME,
-  /// requests-per-minute=N, tokens-per-minute=N and priority=N. A key without a name is "key-N", the Nth one. NotFound:
-  /// no such file. InvalidArgument: an empty key, or a line (by number) with a field that is none.
+  /// requests-per-minute=N, tokens-per-minute=N and priority=N. A key without a name is "key-N", the Nth one. A key
+  /// that comes again is one key. NotFound: no such file. InvalidArgument: an empty key, one that comes again with
+  /// another name or other limits, or a line (by number) with a field that is none.
   static absl::StatusOr<ApiKeys> Load(const std::vector<std::string>& keys, const std::string& file);
 
   /// No keys: everyone may.

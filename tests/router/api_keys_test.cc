@@ -90,6 +90,26 @@ TEST(ApiKeys, AFieldThatIsNoneIsAnErrorWithItsLine) {
   }
 }
 
+TEST(ApiKeys, AKeyThatComesAgainHasNoOtherNameOrLimits) {
+  for (const char* bad : {"k name=a requests-per-minute=6\nk", "k name=a\nk name=b", "k\nk priority=1"}) {
+    const auto keys = ApiKeys::Load({}, FileWith(bad));
+    ASSERT_EQ(keys.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_NE(keys.status().message().find(":2: a key that stands before"), std::string_view::npos) << keys.status();
+  }
+  EXPECT_FALSE(ApiKeys::Load({"k"}, FileWith("k requests-per-minute=6")).ok());
+  const auto same = ApiKeys::Load({"k", "l"}, FileWith("k\nl\nm name=a\nm name=a"));
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->accounts().size(), 3u);
+}
+
+TEST(ApiKeys, AByteOrderMarkIsNotOfTheFirstKey) {
+  const auto keys = ApiKeys::Load({}, FileWith("\xEF\xBB\xBF"
+                                               "k name=a\nl"));
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_TRUE(keys->Allows("Bearer k"));
+  EXPECT_TRUE(ApiKeys::Load({}, FileWith("\xEF\xBB\xBF# none\nk"))->Allows("Bearer k"));
+}
+
 TimePoint AtSecond(double seconds) {
   return TimePoint{} + std::chrono::hours(1) + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
