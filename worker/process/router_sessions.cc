@@ -101,8 +101,9 @@ void RouterSessions::DropOld() {
       ++begun;
       continue;
     }
-    Refuse(absl::DeadlineExceededError("it has seen our proof and shown none: it may have another cluster secret"),
-           begun->second.host)
+    Refuse(
+        absl::DeadlineExceededError("it has seen our proof and shown none: it left, or it has another cluster secret"),
+        begun->second.host)
         .IgnoreError();
     begun = begun_.erase(begun);
   }
