@@ -53,6 +53,7 @@ namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kMostReason = 300;
+constexpr size_t kBodies = 4;               // of the largest size may arrive at once, however large that is
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
@@ -80,6 +81,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
         handler(std::move(h)),
         acceptor(EventLoopPoolAccess::Context(p, 0)),
         places(options.limits),
+        bodies(std::max(options.most_arriving_bytes, kBodies * options.max_body_bytes)),
         open(p.size()),
         greeting(p.size()) {}
 
@@ -110,6 +112,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   bool WaitEmpty(Duration timeout);
 
   net::ConnectionPlaces places;
+  ArrivingBodies bodies;
   std::atomic<bool> draining{false}, stopping{false};
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
@@ -235,7 +238,10 @@ asio::awaitable<bool> HttpServer::Inner::Greet(ClientConnection& c, size_t home)
 // False: the connection ends. On true its exchange is being answered.
 asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, HttpPlace& place) {
   IncomingHttp incoming = co_await ReadRequest(c, options);
-  if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) co_await Refuse(c.stream, *refusal);
+  if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) {
+    if (c.deadline.given_up()) Closed("arriving-bodies", place.from());
+    co_await Refuse(c.stream, *refusal);
+  }
   auto* read = std::get_if<ReadHttpRequest>(&incoming);
   if (read == nullptr || !places.SetBusy(place)) co_return false;
   c.exchange = std::make_shared<BeastExchange>(pool.at(place.home), EventLoopPoolAccess::Context(pool, place.home),
@@ -293,7 +299,8 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
 asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, HttpPlace& place) {
   if (place.gave_way) co_return;
   const size_t home = place.home;
-  ClientConnection c{place, ClientStream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
+  ClientConnection c{place, bodies, ClientStream(std::move(socket)),
+                     beast::flat_buffer(options.max_header_bytes + kReadBytes)};
   open[home].insert(&c);
   place.connection = &c;
   bool more = !options.tls || co_await Greet(c, home);

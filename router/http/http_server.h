@@ -40,6 +40,8 @@ class HttpServer {
     const char* port_flag = "--port";  ///< for messages
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
+    /// What all connections keep of bodies that are not whole yet (ArrivingBodies).
+    size_t most_arriving_bytes = size_t{1} << 30;
     net::ConnectionLimits limits;
     /// For the rest of a request that has begun, and for the first byte of a connection; for each byte of an answer
     /// that is taken; between requests.
@@ -47,7 +49,8 @@ class HttpServer {
     /// A complete answer, which nothing bounds but what it is, is to be taken at this rate at least, in the mean.
     int32_t slowest_bytes_per_s = 16 << 10;
     /// A connection that was closed: "max-connections", "max-connections-per-address", "for-another" (it gave way to a
-    /// new one, ConnectionPlaces), "slow-reader"; and its peer's address, without port. On any thread.
+    /// new one, ConnectionPlaces), "slow-reader", "arriving-bodies"; and its peer's address, without port. On any
+    /// thread.
     std::function<void(const char* why, const std::string& address)> closed = nullptr;
     HttpHeaders always;  ///< on every answer
     /// Asked when a request's header is here and its body is still to come, on the connection's thread. False: the

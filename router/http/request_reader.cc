@@ -137,6 +137,12 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
   co_return error;
 }
 
+// Empty lines before a request, as some clients send behind a body (RFC 9112, 2.2), are of none.
+void DropEmptyLines(beast::flat_buffer& buffer) {
+  while (std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size()).starts_with("\r\n"))
+    buffer.consume(2);
+}
+
 // Whether a header goes on in the next line, which readers of HTTP join each in its own way (RFC 9112: 400).
 bool HasFolded(std::string_view head) {
   head = head.substr(0, head.find("\r\n\r\n"));
@@ -155,10 +161,26 @@ void WakeAt(ClientStream& stream, size_t bytes) {
   setsockopt(stream.socket().native_handle(), SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
 
+// The bytes of a long body that is waited for, once the deadline is armed.
+class ArrivingBody {
+ public:
+  explicit ArrivingBody(ClientConnection& c) : c_(c) {}
+  void Has(size_t bytes) {
+    if (bytes < kLongBytes) return;
+    if (!body_) body_.emplace(c_.bodies, c_.place.from().to_string(), c_.deadline.GiveUp());
+    body_->Has(bytes);
+  }
+
+ private:
+  ClientConnection& c_;
+  std::optional<ArrivingBodies::Body> body_;
+};
+
 // The rest of a long body in plain text, whose length is known, goes from the socket to where it stays, without the
 // buffer between. The loop wakes for many bytes at once, and no memory is taken for those that are not here yet.
 asio::awaitable<void> ReadLongBody(ClientConnection& c, std::string& body, size_t rest,
-                                   const HttpServer::Options& options, bool& armed, error_code& error) {
+                                   const HttpServer::Options& options, bool& armed, ArrivingBody& arriving,
+                                   error_code& error) {
   bool sleeps = false;
   while (rest > 0) {
     const size_t wanted = std::min(rest, kWakeBytes);
@@ -167,6 +189,9 @@ asio::awaitable<void> ReadLongBody(ClientConnection& c, std::string& body, size_
       WakeAt(c.stream, wanted);
       sleeps = true;
       if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      arriving.Has(body.size() + here);
+      if (c.deadline.over()) error = asio::error::timed_out;  // given up in another wait's end
+      if (error) break;
       co_await c.stream.socket().async_wait(asio::socket_base::wait_read,
                                             asio::redirect_error(asio::use_awaitable, error));
       if (!error) here = c.stream.socket().available(error);
@@ -189,6 +214,7 @@ asio::awaitable<void> ReadLongBody(ClientConnection& c, std::string& body, size_
 asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, const HttpServer::Options& options,
                                          std::optional<HttpRequest>& head, bool& whole) {
   error_code error;
+  ArrivingBody arriving(c);
   bool armed = false, continued = false, asked = false;
   size_t turn = 0, all = 0;  // bytes
   while (true) {
@@ -201,6 +227,7 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     if (all > options.max_header_bytes + kMostOfABodyByte * options.max_body_bytes) error = asio::error::message_size;
     if (error) break;
     const bool heads = !parser.is_header_done();
+    if (heads) DropEmptyLines(c.buffer);  // the parser has taken nothing yet
     if (heads && HasFolded({static_cast<const char*>(c.buffer.data().data()), c.buffer.size()}))
       error = http::error::bad_obs_fold;
     if (!error && c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
@@ -222,7 +249,7 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     }
     const uint64_t rest = parser.is_header_done() ? parser.content_length_remaining().value_or(0) : 0;
     if (rest >= kLongBytes && c.stream.session() == nullptr) {
-      co_await ReadLongBody(c, parser.get().body(), rest, options, armed, error);
+      co_await ReadLongBody(c, parser.get().body(), rest, options, armed, arriving, error);
       whole = !error;
       break;
     }
@@ -235,6 +262,10 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     size_t n = c.stream.ReadNow(into, error);
     if (error == asio::error::would_block) {
       if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      if (parser.is_header_done()) arriving.Has(parser.get().body().size());
+      error = {};
+      if (c.deadline.over()) error = asio::error::timed_out;  // likewise
+      if (error) break;
       n = co_await c.stream.tcp().async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
       n = c.stream.Arrived(n, into, error);
     }
@@ -249,6 +280,11 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
 
 // What the client is told of a request that could not be read; nothing: it is gone.
 std::optional<HttpRefusal> RefusalOf(const ClientConnection& c, error_code error, const HttpServer::Options& options) {
+  if (c.deadline.given_up()) {
+    return HttpRefusal{503,
+                       "More of long bodies is arriving here at once than is kept, and this one has been for the "
+                       "longest. Send it again."};
+  }
   if (c.deadline.over()) {
     return HttpRefusal{408, StrCat("The request did not arrive whole within ", options.read_timeout_ms / 1000.0,
                                    " seconds of its first byte (--read-timeout-ms).")};
@@ -272,6 +308,7 @@ std::optional<HttpRefusal> RefusalOf(const ClientConnection& c, error_code error
 }  // namespace
 
 asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer::Options& options) {
+  DropEmptyLines(c.buffer);
   if (c.buffer.size() == 0 && co_await FirstBytes(c, options)) co_return IncomingHttp();
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));

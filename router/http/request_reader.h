@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/net/connection_places.h"
+#include "router/http/arriving_bodies.h"
 #include "router/http/beast_exchange.h"
 #include "router/http/client_stream.h"
 #include "router/http/http_server.h"
@@ -21,6 +22,7 @@ inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, 
 /// One connection; lives in its coroutine's frame, on its loop's thread.
 struct ClientConnection {
   net::ConnectionPlaces::Place& place;
+  ArrivingBodies& bodies;
   ClientStream stream;
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
   ReadDeadline deadline{stream.tcp()};           ///< of a request that has begun to arrive
