@@ -175,7 +175,7 @@ class Answers(unittest.TestCase):
                 self.assertTrue(all(1 <= n <= count + 1 for n in tops), f"{tops} for {count}")
 
     def test_unknown_path_and_method_are_json(self):
-        self.assertIn("\ufffd", self.c.get("/v1/models/%ff").json()["error"]["message"])
+        self.assertIn("`\\xff`", self.c.get("/v1/models/%ff").json()["error"]["message"])
         self.assertEqual(self.c.get("/nope").status, 404)
         self.assertIn("error", self.c.get("/nope").json())
         self.assertEqual(self.c.get("/v1/chat/completions").status, 405)
