@@ -400,8 +400,13 @@ TEST_F(GrpcTest, ReflectionListsTheService) {
 TEST_F(GrpcTest, ADrainingRouterIsUnavailable) {
   FakeWorker worker;
   Start({&worker});
+  const std::shared_ptr<grpc::Channel> channel = Channel();
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::minutes(1);
+  ASSERT_TRUE(channel->WaitForConnected(deadline));
   server_->Drain();
-  auto stub = v1::Generation::NewStub(Channel());
+  // It has been told to go, and dials again; a connection on which that comes first fails its call by itself.
+  ASSERT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline));
+  auto stub = v1::Generation::NewStub(channel);
   v1::GenerateRequest request;
   request.mutable_tokens()->add_ids(5);
   grpc::ClientContext context;
