@@ -50,8 +50,8 @@ class GrpcAcceptor {
     uint64_t own_bytes = 1 << 20;
     /// Of the largest message of a call, which is here before anybody knows whether its client may ask: gRPC tells of a
     /// call's headers together with its message. So many more bytes may come before they count, on one connection of an
-    /// address at a time, and on two in all: gRPC takes some forty times as much memory where they are many small
-    /// calls.
+    /// address at a time, this machine's too, and on two in all: gRPC takes some forty times as much memory where they
+    /// are many small calls.
     uint64_t message_bytes = 0;
     /// After which such a one gives way to another that wants to bring one.
     Duration large_message_time = std::chrono::seconds(10);
@@ -132,22 +132,22 @@ class GrpcAcceptor {
     const uint64_t number;  ///< in the order of coming
     const SpareDescriptor spare;
     bool greeted = false, useful = false;
-    bool may_ask = false;                   ///< its bytes are not counted
-    bool spoke = false;                     ///< a call began or ended since the latest look
-    bool ended = false;                     ///< by us
-    bool ours = false;                      ///< gRPC has not heard of it: the descriptor is ours to close
-    std::optional<TimePoint> floods_since;  ///< of one of this machine: more than own_bytes had come
+    bool may_ask = false;    ///< its bytes are not counted
+    bool spoke = false;      ///< a call began or ended since the latest look
+    bool ended = false;      ///< by us
+    bool ours = false;       ///< gRPC has not heard of it: the descriptor is ours to close
     uint64_t bytes = 0;      ///< that had come at the latest look; of one that may ask, at its latest call
     double tries = 1;        ///< in vain, that it was counted as until now
     int calls = 0;           ///< that are known to run
     TimePoint silent_since;  ///< when the latest of those ended, or it came
-    std::optional<uint64_t> silent_bytes;  ///< that had come by then; none: nobody has looked
-    int64_t socket = 0;                    ///< gRPC's number for it; 0: not known yet
-    int64_t open_calls = 0;                ///< as long as its bytes count
-    TimePoint calls_until{};               ///< there may be more
-    uint64_t calls_bytes = 0;              ///< that had come when they were counted
-    std::optional<TimePoint> waits_since;  ///< that one whose message is not here has been open at every look
-    uint64_t waits_bytes = 0;              ///< that had come by then
+    std::optional<uint64_t> silent_bytes;   ///< that had come by then; none: nobody has looked
+    std::optional<TimePoint> floods_since;  ///< of one of this machine: more had come than it may bring
+    int64_t socket = 0;                     ///< gRPC's number for it; 0: not known yet
+    int64_t open_calls = 0;                 ///< as long as its bytes count
+    TimePoint calls_until{};                ///< there may be more
+    uint64_t calls_bytes = 0;               ///< that had come when they were counted
+    std::optional<TimePoint> waits_since;   ///< that one whose message is not here has been open at every look
+    uint64_t waits_bytes = 0;               ///< that had come by then
   };
   struct LargeMessage {
     uint64_t number = 0;  ///< of the connection

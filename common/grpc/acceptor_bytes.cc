@@ -95,14 +95,15 @@ bool GrpcAcceptor::GoesOn(Taken& one) {
 /// Whether a connection of this machine that was no use yet has brought more than anybody needs for that, and is still
 /// none after the server's turn. Once.
 bool GrpcAcceptor::Floods(Taken& one) {
+  if (options_.vain_tries == 0) return false;
   const TimePoint now = clock_.Now();
-  const auto bytes = static_cast<double>(one.bytes_come());
-  double may = static_cast<double>(options_.own_bytes) * (1 + Seconds(now - one.since) * kOfOwnBytesEachSecond);
-  if (options_.vain_tries == 0 || bytes <= may) return false;
-  if (options_.message_bytes > 0 && MayBringALargeMessage(one)) may += static_cast<double>(options_.message_bytes);
-  if (bytes <= may) return false;
+  const double own = static_cast<double>(options_.own_bytes) * (1 + Seconds(now - one.since) * kOfOwnBytesEachSecond);
+  auto bytes = static_cast<double>(one.bytes_come());
+  if (bytes > own && options_.message_bytes > 0 && MayBringALargeMessage(one))
+    bytes -= static_cast<double>(options_.message_bytes);
+  if (bytes <= own) return false;
   if (!one.floods_since) one.floods_since = now;
-  if (bytes <= kOwnBytesAtOnce * may && now - *one.floods_since < kServersTurn) return false;
+  if (bytes <= kOwnBytesAtOnce * own && now - *one.floods_since < kServersTurn) return false;
   return !std::exchange(one.ended, true);
 }
 

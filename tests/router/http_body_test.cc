@@ -1,6 +1,7 @@
 // Long bodies at HttpServer: they are read in another way than short ones, and are whole whatever pieces they come in.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -156,7 +157,8 @@ TEST_F(HttpBody, WhoSendsManyHalvesOfBodiesLosesThemAndOthersAreRead) {
     held.push_back(std::make_unique<HttpConnection>(port_));
     held.back()->Send(first);
   }
-  while (Closed().size() < 7) std::this_thread::yield();  // six are kept at most, that of the other address among them
+  // Six are kept at most, that of the other address among them.
+  while (Closed().size() < 7) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   honest.Send(std::string_view(text).substr(first.size()));
   EXPECT_EQ(honest.Receive().body, "/ " + body);
   std::map<int, int> answers;  // status → how many

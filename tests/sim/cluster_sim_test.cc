@@ -306,15 +306,19 @@ TEST(ClusterSim, AnAnswerThatGoesOnWithoutItsGrammarIsNoticed) {
   EXPECT_TRUE(FindsPlantedBug({"an answer that goes on has no grammar", 0}, 200, plant, RunWithGrammars));
 }
 
-class PlantedBugsOfChange : public ::testing::TestWithParam<BugToFind> {};
-
-TEST_P(PlantedBugsOfChange, IsFound) {
+/// That one of 200 runs notices it, each the run of a seed.
+template <class Run>
+void ExpectFound(const BugToFind& bug, const Run& run) {
   SetLogLevel("error");
   const std::optional<uint64_t> at =
-      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, RunWithChange);
-  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
-  TellWhoNoticed(GetParam(), *at);
+      FindsPlantedBug(bug, 200, [](std::string name) { Planted() = std::move(name); }, run);
+  ASSERT_TRUE(at) << "no seed noticed: " << bug.name;
+  TellWhoNoticed(bug, *at);
 }
+
+class PlantedBugsOfChange : public ::testing::TestWithParam<BugToFind> {};
+
+TEST_P(PlantedBugsOfChange, IsFound) { ExpectFound(GetParam(), RunWithChange); }
 
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfChange,
                          ::testing::Values(BugToFind{"the role goes while its legs run", 2},
@@ -324,14 +328,8 @@ INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfChange,
 class PlantedBugsOfUpgrades : public ::testing::TestWithParam<BugToFind> {};
 
 TEST_P(PlantedBugsOfUpgrades, IsFound) {
-  SetLogLevel("error");
-  const auto run = [](uint64_t seed) {
-    return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfUpgrades + seed)).Run();
-  };
-  const std::optional<uint64_t> at =
-      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, run);
-  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
-  TellWhoNoticed(GetParam(), *at);
+  ExpectFound(GetParam(),
+              [](uint64_t seed) { return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfUpgrades + seed)).Run(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfUpgrades,
@@ -342,14 +340,9 @@ INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfUpgrades,
 class PlantedBugsOfRanks : public ::testing::TestWithParam<BugToFind> {};
 
 TEST_P(PlantedBugsOfRanks, IsFound) {
-  SetLogLevel("error");
-  const auto run = [](uint64_t seed) {
+  ExpectFound(GetParam(), [](uint64_t seed) {
     return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfRanksThatChange + seed)).Run();
-  };
-  const std::optional<uint64_t> at =
-      FindsPlantedBug(GetParam(), 200, [](std::string bug) { Planted() = std::move(bug); }, run);
-  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
-  TellWhoNoticed(GetParam(), *at);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfRanks,
