@@ -137,11 +137,16 @@ asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Op
   co_return error;
 }
 
+std::string_view NotYetRead(const beast::flat_buffer& buffer) {
+  return {static_cast<const char*>(buffer.data().data()), buffer.size()};
+}
+
 // Empty lines before a request, as some clients send behind a body (RFC 9112, 2.2), are of none.
 void DropEmptyLines(beast::flat_buffer& buffer) {
-  while (std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size()).starts_with("\r\n"))
-    buffer.consume(2);
+  while (NotYetRead(buffer).starts_with("\r\n")) buffer.consume(2);
 }
+
+bool IsHalfAnEmptyLine(const beast::flat_buffer& buffer) { return NotYetRead(buffer) == "\r"; }
 
 // Whether a header goes on in the next line, which readers of HTTP join each in its own way (RFC 9112: 400).
 bool HasFolded(std::string_view head) {
@@ -228,9 +233,9 @@ asio::awaitable<error_code> ParseRequest(ClientConnection& c, Parser& parser, co
     if (error) break;
     const bool heads = !parser.is_header_done();
     if (heads) DropEmptyLines(c.buffer);  // the parser has taken nothing yet
-    if (heads && HasFolded({static_cast<const char*>(c.buffer.data().data()), c.buffer.size()}))
-      error = http::error::bad_obs_fold;
-    if (!error && c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
+    if (heads && HasFolded(NotYetRead(c.buffer))) error = http::error::bad_obs_fold;
+    if (!error && c.buffer.size() > 0 && !(heads && IsHalfAnEmptyLine(c.buffer)))
+      c.buffer.consume(parser.put(c.buffer.data(), error));
     if (error == http::error::need_more) error = {};
     if (!error && parser.is_header_done() && !parser.eager()) {  // until now it stops behind the header
       parser.eager(true);
