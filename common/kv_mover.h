@@ -6,6 +6,8 @@
 // other process opens and only reads; the receiver's fetches from there into its inbox, which no other process reaches,
 // and scatters what it has there. So nobody ever writes another's memory, and what was verified is what is placed.
 //
+// Between machines a network's device may read the outbox into the inbox by itself, while nothing else has the inbox.
+//
 // Memory of the host that it has pinned, landing slots say, the device copies into its inbox by itself: the host copies
 // no byte of it, and what a peer may still write is read once all the same.
 //
@@ -42,6 +44,12 @@ struct KvOutbox {
 class OpenedOutbox {
  public:
   virtual ~OpenedOutbox() = default;
+};
+
+/// Memory of a device as a network's device reaches it, which the host must not touch (Transport::Lend, Read).
+struct KvDeviceRooms {
+  std::span<std::byte> outbox, inbox;  ///< empty: there are none
+  std::string mark;                    ///< the bytes at the outbox's end, which stay
 };
 
 /// Memory of the host that a mover has pinned; let go before the memory is. The mover must outlive it.
@@ -111,6 +119,17 @@ class KvMover {
   virtual void FetchPinned(std::span<const std::byte> from, int64_t to) {
     static_cast<void>(from), static_cast<void>(to);
   }
+
+  /// The same at every call.
+  virtual KvDeviceRooms rooms() { return {}; }
+  /// What a network's device has written into the inbox, as its driver said, is seen by what follows; the first bytes
+  /// of the inbox go to `head`. FailedPrecondition: the reason why this device sees no such writes.
+  virtual absl::Status SeeInbox(std::span<std::byte> head) {
+    static_cast<void>(head);
+    return absl::FailedPreconditionError("this device has no inbox");
+  }
+  /// The first `bytes` of the inbox hold nothing of what was there, when it returns.
+  virtual void ClearInbox(size_t bytes) { static_cast<void>(bytes); }
 };
 
 }  // namespace baton

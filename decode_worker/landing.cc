@@ -1,5 +1,6 @@
 #include "decode_worker/landing.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/foreign_text.h"
@@ -10,6 +11,15 @@
 #include "kvtransfer/slot_format.h"
 
 namespace baton::decode_worker {
+
+namespace {
+
+/// Of its payloads, counted from 1; 0: they are in the slot.
+uint32_t OutboxOf(const SlotContent& content) {
+  return content.parts.empty() ? 0 : content.parts.front().segment.outbox;
+}
+
+}  // namespace
 
 class Landing::Way final : public TransportEvents {
  public:
@@ -83,9 +93,11 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       thread_(thread),
       events_(events),
       grants_(shape_.slots),
+      lent_reads_(pool_.movers.size() == 1 ? pool_.movers.front() : nullptr),
       next_memory_(FirstMemoryOf(rank)) {}
 
 Landing::~Landing() {
+  lent_reads_.Stop();
   for (const auto& [memory, way] : ways_) thread_.Unwatch(way->transport.get());
 }
 
@@ -180,6 +192,10 @@ void Landing::Drop(uint32_t memory) {
   thread_.Unwatch(gone->transport.get());
   std::erase_if(outboxes_, [&](const auto& one) { return MemoryOf(one.first) == memory; });
   LogInfo("landing: a replaced memory of {} is needed by nobody any more", gone->kind());
+  const Transport* const transport = gone->transport.get();
+  gone->pinned.reset();
+  gone->transport.reset();  // nothing that it read comes any more
+  lent_reads_.Forget(transport, [this, memory](WriterId writer) { return MemoryOf(writer) == memory; });
   OpenFresh(gone->kind());
   Publish();
 }
@@ -236,7 +252,7 @@ void Landing::Send(WriterId writer, const ToPrefill& message) {
   const Way* way = WayOf(writer);
   if (way == nullptr) return;
   LaneMessage told = message;
-  if (std::holds_alternative<LaneBound>(message) && outboxes_.contains(writer))
+  if (std::holds_alternative<LaneBound>(message) && (outboxes_.contains(writer) || lent_reads_.Has(writer)))
     std::get<LaneBound>(std::get<ToPrefill>(told)).reads_outbox = true;
   way->transport->Send(PeerOf(writer), EncodeLaneMessage(told),
                        [](const absl::Status&) {});  // a lost writer is told by OnLost
@@ -295,6 +311,8 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
 void Landing::OpenOutboxOf(WriterId writer, const LaneHello& hello) {
   if (pool_.movers.empty() || outboxes_.contains(writer)) return;
   const std::string& kind = WayOf(writer)->kind();
+  if (std::optional<LentOutbox> lent = LentOutbox::Parse(hello.outbox))
+    return OpenLent(writer, hello, *std::move(lent));
   absl::StatusOr<PeerOutbox> opened = absl::FailedPreconditionError("by CUDA IPC only what comes by shm does");
   if (kind.empty() || kind == "shm") opened = OpenOutbox(pool_, hello.outbox, hello.outbox_buffer_bytes);
   if (!opened.ok()) {
@@ -305,9 +323,23 @@ void Landing::OpenOutboxOf(WriterId writer, const LaneHello& hello) {
   outboxes_[writer] = *std::move(opened);
 }
 
+/// Until it is open the lanes that are bound have their KV staged.
+void Landing::OpenLent(WriterId writer, const LaneHello& hello, LentOutbox lent) {
+  const Way& way = *WayOf(writer);
+  const auto opened = [kind = std::string(way.transport->name()),
+                       name = hello.incarnation](const absl::Status& status) {
+    if (status.ok())
+      return LogInfo("landing: KV of prefill worker {} is read from its GPU's memory by {}", Printable(name), kind);
+    LogInfo("landing: KV of prefill worker {}, by {}, is staged through host memory: {}", Printable(name), kind,
+            View(status.message()));
+  };
+  lent_reads_.Open(writer, *way.transport, PeerOf(writer), std::move(lent), hello.outbox_buffer_bytes, opened);
+}
+
 /// What a dead worker's GPU had is not read: whoever is lost has its outbox closed at once.
 void Landing::OnLost(WriterId peer, const absl::Status& why) {
   outboxes_.erase(peer);
+  lent_reads_.Close(peer);
   if (writers_words_.May(StrCat("gone ", peer))) LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
   WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
@@ -327,16 +359,21 @@ void Landing::OnRefused(WriterId peer, std::string_view host, const absl::Status
 void Landing::Cut(WriterId writer) {
   if (PlantedBug("fence answered early")) events_.OnWriterFenced(writer);
   outboxes_.erase(writer);
+  lent_reads_.Close(writer);
   const Way* way = WayOf(writer);
   if (way == nullptr) return events_.OnWriterFenced(writer);  // nobody writes a memory that is gone
-  way->transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
+  way->transport->Close(PeerOf(writer), [this, writer] {
+    lent_reads_.OnFenced(writer);
+    events_.OnWriterFenced(writer);
+  });
 }
 
 void Landing::Release(WriterId writer) {
+  if (lent_reads_.Awaits(writer)) return;  // its fence is ours
   if (const Way* way = WayOf(writer); way != nullptr) way->transport->Release(PeerOf(writer));
 }
 
-absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
+absl::StatusOr<SlotContent> Landing::TableOf(const ScatterOrder& order) {
   const Grant& grant = grants_[order.slot.slot];
   if (grant.lane != order.lane || grant.turn != order.slot.turn)
     return absl::AbortedError("the slot has changed hands");
@@ -344,25 +381,58 @@ absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
   if (way == nullptr) return absl::AbortedError("its memory was dropped");
   const std::span<const std::byte> slot =
       way->transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
-  const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
-  if (!content.ok()) {
-    ++counters_.unreadable_slots;
-    return content.status();
+  absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
+  counters_.unreadable_slots += !content.ok();
+  return content;
+}
+
+absl::Status Landing::VerifyAndScatter(const ScatterOrder& order, const SlotContent& content, bool in_inbox) {
+  const WriterId writer = grants_[order.slot.slot].writer;
+  const Way* way = WayOf(writer);
+  if (way == nullptr) return absl::AbortedError("its memory was dropped");
+  PeerOutbox from;
+  if (in_inbox) {
+    from = {nullptr, lent_reads_.BufferBytesOf(writer), true};
+  } else if (OutboxOf(content) != 0) {
+    const auto outbox = outboxes_.find(writer);
+    if (outbox == outboxes_.end()) return absl::AbortedError("its writer's outbox is closed");
+    from = outbox->second;
   }
-  const bool lent = !content->parts.empty() && content->parts.front().segment.outbox != 0;
-  const auto outbox = outboxes_.find(grant.writer);
-  if (lent && outbox == outboxes_.end()) return absl::AbortedError("its writer's outbox is closed");
-  for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
-  const absl::Status placed =
-      VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content, order.wanted, pool_,
-                           *order.tables, lent ? outbox->second : PeerOutbox{}, way->pinned != nullptr);
+  for (const SlotContent::Part& part : content.parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
+  // Where another has the inbox the host stages what is pinned.
+  const bool by_itself = way->pinned != nullptr && lent_reads_.Free();
+  const absl::Status placed = VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], content,
+                                                   order.wanted, pool_, *order.tables, from, by_itself);
   counters_.digest_mismatches += !placed.ok();
   return placed;
 }
 
 void Landing::Place(const ScatterOrder& order) {
+  const absl::StatusOr<SlotContent> content = TableOf(order);
+  const uint32_t outbox = content.ok() ? OutboxOf(*content) : 0;
+  if (outbox != 0 && lent_reads_.Has(grants_[order.slot.slot].writer)) return ReadAndPlace(order, *content);
+  if (outbox != 0 && !lent_reads_.Free()) {
+    return lent_reads_.WhenFree(
+        [this, order, content] { Answer(order, clock_.Now(), VerifyAndScatter(order, *content, false)); });
+  }
   const TimePoint start = clock_.Now();
-  const absl::Status status = VerifyAndScatter(order);
+  Answer(order, start, content.ok() ? VerifyAndScatter(order, *content, false) : content.status());
+}
+
+/// The payloads come into the inbox by themselves, later.
+void Landing::ReadAndPlace(const ScatterOrder& order, const SlotContent& content) {
+  uint64_t begin = content.parts.front().at, end = begin;
+  for (const SlotContent::Part& part : content.parts) end = std::max(end, part.at + part.segment.bytes);
+  const auto start = std::make_shared<TimePoint>(clock_.Now());
+  lent_reads_.Read(
+      grants_[order.slot.slot].writer, OutboxOf(content) - 1, begin, end, [this, start] { *start = clock_.Now(); },
+      [this, order, content, start](const absl::Status& read) {
+        Answer(order, *start, read.ok() ? VerifyAndScatter(order, content, true) : read);
+      });
+}
+
+/// `status`: of the slot, which is placed.
+void Landing::Answer(const ScatterOrder& order, TimePoint start, const absl::Status& status) {
   counters_.nanoseconds += (clock_.Now() - start).count();
   ++counters_.slots;
   if (!status.ok() && writers_words_.May(StrCat("ticket ", order.lane.ticket))) {

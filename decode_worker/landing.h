@@ -11,7 +11,8 @@
 // slots by itself. Where that cannot be they are copied by the host (slot_passes.h).
 //
 // A prefill worker of this machine may lend its GPU's outbox, which is opened with its hello, and closed when its
-// connection is: slots then name payloads that are read from there. It is told with every lane.
+// connection is: slots then name payloads that are read from there. It is told with every lane. One of another machine
+// may lend it through its transport: then the network's device reads it (lent_reads.h), and a slot is placed later.
 //
 // It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and
 // that is asked for every piece that arrives: a slot changes hands on this thread alone.
@@ -28,10 +29,12 @@
 #include "common/limited_lines.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/landing_control.h"
+#include "decode_worker/lent_reads.h"
 #include "kvtransfer/lane_codec.h"
 #include "kvtransfer/rank_figures.h"
 #include "kvtransfer/rank_numbers.h"
 #include "kvtransfer/self_test.h"
+#include "kvtransfer/slot_format.h"
 #include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/transports/transports.h"
@@ -131,7 +134,11 @@ class Landing final : public LandingControl {
   void OnRefused(WriterId peer, std::string_view host, const absl::Status& why);
   bool MayLand(WriterId writer, const LandingPlace& place) const;
   void NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant);
-  absl::Status VerifyAndScatter(const ScatterOrder& order);
+  void OpenLent(WriterId writer, const LaneHello& hello, LentOutbox lent);
+  absl::StatusOr<SlotContent> TableOf(const ScatterOrder& order);
+  absl::Status VerifyAndScatter(const ScatterOrder& order, const SlotContent& content, bool in_inbox);
+  void ReadAndPlace(const ScatterOrder& order, const SlotContent& content);
+  void Answer(const ScatterOrder& order, TimePoint start, const absl::Status& status);
 
   const std::string host_, told_host_, incarnation_;
   const uint16_t port_;
@@ -148,6 +155,7 @@ class Landing final : public LandingControl {
   std::vector<Grant> grants_;                ///< [slots]
   std::map<WriterId, PeerOutbox> outboxes_;  ///< of those who lend one; let go by the transfer thread, or after it
   LandingCounters counters_;
+  LentReads lent_reads_;  ///< by the transports of those who lend, into the device's inbox
   uint32_t next_memory_;
   bool said_why_unpinned_ = false;
   mutable std::mutex mutex_;  ///< guards address_ and kind_, and ways_ where it changes or another thread reads

@@ -294,17 +294,21 @@ absl::Status ScatterFromPinned(const TransferPlan& plan, const LanePlan& lane, s
 
 absl::Status ScatterFromOutbox(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
                                const KvPoolView& pool, const KvBlockTables& tables, const PeerOutbox& from) {
-  if (from.memory == nullptr || pool.movers.size() != 1)
+  if ((from.memory == nullptr && !from.in_inbox) || pool.movers.size() != 1)
     return absl::DataLossError("a slot whose payloads are in memory that is not open here");
   const Stretch all = StretchOf(parts);
   const uint64_t buffer = parts.front().segment.outbox - 1;
   if (all.end > from.buffer_bytes)
     return absl::DataLossError(StrCat("a slot of ", all.end, " bytes in buffers of ", from.buffer_bytes));
   KvMover& mover = *pool.movers.front();
+  if (const size_t inbox = mover.rooms().inbox.size(); from.in_inbox && all.end > inbox)
+    return absl::DataLossError(StrCat("a slot of ", all.end, " bytes in an inbox of ", inbox));
   BATON_ASSIGN_OR_RETURN(Work work,
                          WorkOf(plan, lane, SegmentsOf(parts), TransferEnd::kTarget, pool, tables, &all.places));
-  BATON_RETURN_IF_ERROR(mover.Fetch(*from.memory, static_cast<int64_t>(buffer * from.buffer_bytes + all.begin),
-                                    static_cast<int64_t>(all.begin), static_cast<int64_t>(all.end - all.begin)));
+  if (!from.in_inbox) {
+    BATON_RETURN_IF_ERROR(mover.Fetch(*from.memory, static_cast<int64_t>(buffer * from.buffer_bytes + all.begin),
+                                      static_cast<int64_t>(all.begin), static_cast<int64_t>(all.end - all.begin)));
+  }
   MoverWork& own = work.movers.front();
   BATON_RETURN_IF_ERROR(mover.Scatter(own.moves, own.moved, KvPacked::kInbox));
   return CheckArrived(work, parts);

@@ -32,6 +32,11 @@ class FaultyTransport final : public Transport {
   void Flush(PeerNumber peer, Done done) override { inner_->Flush(peer, std::move(done)); }
   void Close(PeerNumber peer, std::function<void()> fenced) override { inner_->Close(peer, std::move(fenced)); }
   void Release(PeerNumber peer) override { inner_->Release(peer); }
+  absl::StatusOr<std::string> Lend(std::span<std::byte> memory) override { return inner_->Lend(memory); }
+  absl::Status TakeInto(std::span<std::byte> memory) override { return inner_->TakeInto(memory); }
+  void Read(PeerNumber peer, std::string_view lent, uint64_t at, std::span<std::byte> to, Done done) override {
+    inner_->Read(peer, lent, at, to, std::move(done));
+  }
   bool Progress() override { return inner_->Progress(); }
   int wait_fd() const override { return inner_->wait_fd(); }
 

@@ -59,6 +59,7 @@ struct OutboxRoom {
 struct PeerOutbox {
   std::shared_ptr<OpenedOutbox> memory;
   uint64_t buffer_bytes = 0;
+  bool in_inbox = false;  ///< a network's device has read what the slot names into the inbox: nothing is fetched
 };
 /// A landing memory that the device of the pool copies from by itself. FailedPrecondition: the reason why not; what is
 /// in there is staged by the host.

@@ -98,6 +98,24 @@ class Transport {
   /// a `fenced` that still waits is never called, and nothing is kept of the peer. Not to be closed again.
   virtual void Release(PeerNumber /*peer*/) {}
 
+  /// Lets every peer read `memory` of a GPU, by the network's device, while the transport lives, and the memory longer.
+  /// What Read names it by. Unimplemented: a transport of this kind knows the host's memory alone; FailedPrecondition:
+  /// the reason why this one cannot.
+  virtual absl::StatusOr<std::string> Lend(std::span<std::byte> /*memory*/) {
+    return absl::UnimplementedError("it carries what is in the host's memory");
+  }
+  /// Lets Read put into `memory` of a GPU; as Lend.
+  virtual absl::Status TakeInto(std::span<std::byte> /*memory*/) {
+    return absl::UnimplementedError("it carries what is in the host's memory");
+  }
+  /// Into `to`, in memory of TakeInto, what the peer has `lent`, from `at` on. It is there when the host asks the GPU
+  /// to see it (KvMover::SeeInbox) after Done(ok). InvalidArgument (through `done`): nothing of it was read. After
+  /// another error, with which the connection breaks, bytes may still come until the peer is fenced.
+  virtual void Read(PeerNumber /*peer*/, std::string_view /*lent*/, uint64_t /*at*/, std::span<std::byte> /*to*/,
+                    Done done) {
+    done(absl::InvalidArgumentError("it carries what is in the host's memory"));
+  }
+
   /// Moves things; false when there was nothing to do.
   virtual bool Progress() = 0;
   /// Readable when Progress may have something to do, once it has answered false and nothing was asked since; for

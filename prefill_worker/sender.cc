@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "kvtransfer/lent_outbox.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -30,11 +31,12 @@ Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello h
       buffers_(memory_, slot_bytes),
       outbox_(lender_ != nullptr ? lender_->outbox().buffers : 0),
       dialer_(std::move(dial), clock, thread, *this) {
+  lending_hello_ = std::move(hello);
   if (lender_ != nullptr) {
-    hello.outbox = lender_->outbox().card;
-    hello.outbox_buffer_bytes = lender_->outbox().buffer_bytes;
+    lending_hello_.outbox = lender_->outbox().card;
+    lending_hello_.outbox_buffer_bytes = lender_->outbox().buffer_bytes;
   }
-  local_hello_ = EncodeLaneMessage(hello);
+  local_hello_ = EncodeLaneMessage(lending_hello_);
 }
 
 Sender::~Sender() = default;
@@ -59,8 +61,29 @@ void Sender::Connect(prefill::PeerId peer, const std::string& addresses) {
 void Sender::OnReached(prefill::PeerId id, Way way) {
   Peer& peer = peers_.at(id);
   peer.way = way;
-  way.transport->Send(way.number, MayLend(*way.transport) ? local_hello_ : hello_, [](const absl::Status&) {});
+  way.transport->Send(way.number, HelloBy(*way.transport), [](const absl::Status&) {});
   for (const auto& work : std::exchange(peer.waiting, {})) work();
+}
+
+/// With what the transport lends of the device's memory; it is asked once.
+const std::string& Sender::HelloBy(Transport& transport) {
+  if (lender_ == nullptr || MayLend(transport)) return local_hello_;
+  const auto [known, fresh] = hellos_.try_emplace(&transport, hello_);
+  if (!fresh) return known->second;
+  const KvDeviceRooms rooms = lender_->rooms();
+  absl::StatusOr<std::string> lent = absl::UnimplementedError("");
+  if (!rooms.outbox.empty()) lent = transport.Lend(rooms.outbox);
+  if (lent.ok()) {
+    LogInfo("sender: peers by {} read KV from this GPU's memory, {} bytes, where it arrives", transport.name(),
+            rooms.outbox.size());
+    lending_hello_.outbox =
+        LentOutbox{rooms.outbox.size(), rooms.mark.size(), MarkDigest(rooms.mark), *std::move(lent)}.Pack();
+    known->second = EncodeLaneMessage(lending_hello_);
+  } else if (!absl::IsUnimplemented(lent.status())) {
+    LogInfo("sender: KV is staged through host memory for peers by {}: {}", transport.name(),
+            View(lent.status().message()));
+  }
+  return known->second;
 }
 
 Sender::Peer* Sender::Find(prefill::PeerId peer) {
@@ -197,7 +220,7 @@ absl::StatusOr<uint64_t> Sender::Gather(const WriteOrder& order, const Room& roo
 void Sender::OnReadsOutbox(prefill::PeerId id) {
   Peer* peer = Find(id);
   if (lender_ == nullptr || peer == nullptr || std::exchange(peer->reads_outbox, true)) return;
-  dialer_.AddToPath(id, "CUDA IPC");
+  dialer_.AddToPath(id, MayLend(*peer->way.transport) ? "CUDA IPC" : "the GPU's memory");
 }
 
 template <class AreRead>

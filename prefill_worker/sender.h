@@ -1,9 +1,9 @@
 // The transfer thread's half of the prefill side: the pass that gathers and checks a slot, the writes, messages to
 // decode workers (which its dialer connects to). Decides nothing; the prefill desk does, on the scheduler thread.
 //
-// Where a decode worker of this machine has said that it reads this GPU's outbox, payloads go into a buffer of it, and
-// the slot has only its table. The buffer is the decode worker's to read until it answers the slot, has acknowledged
-// the lane's end, or is lost. Where others have them all KV is staged.
+// Where a decode worker of this machine, or one whose transport lends it, has said that it reads this GPU's outbox,
+// payloads go into a buffer of it, and the slot has only its table. The buffer is the decode worker's to read until it
+// answers the slot, has acknowledged the lane's end, or is lost. Where others have them all KV is staged.
 #pragma once
 
 #include <atomic>
@@ -82,6 +82,7 @@ class Sender final : public SenderControl, private DialEvents {
   };
   using SlotOfLane = std::pair<LaneKey, SlotTurn>;
 
+  const std::string& HelloBy(Transport& transport);
   void OnReached(prefill::PeerId peer, Way way) override;
   void OnPeerMessage(prefill::PeerId peer, std::string_view bytes) override;
   void OnPeerLost(prefill::PeerId peer, const absl::Status& why) override;
@@ -107,6 +108,8 @@ class Sender final : public SenderControl, private DialEvents {
   const KvPoolView pool_;
   KvMover* const lender_;            ///< null: no peer reads a device's memory
   std::string hello_, local_hello_;  ///< the second to peers of this machine
+  LaneHello lending_hello_;
+  std::map<const Transport*, std::string> hellos_;  ///< to others, where there is a device
   const Clock& clock_;
   worker::TransferLoop& thread_;
   SenderEvents& events_;

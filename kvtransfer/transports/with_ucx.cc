@@ -14,6 +14,9 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool l
   } else {
     options.transports = "rc";  // with UCX's own helper for connecting; not dc (IsRdma)
     options.verb = UcxVerb::kPut;
+    const absl::Status cuda = RdmaReachesCuda();
+    options.lends = cuda.ok() ? UcxLends::kCuda : UcxLends::kNone;
+    options.lends_not = std::string(cuda.message());
   }
   return MakeUcxTransport(std::move(options), events);
 }

@@ -63,7 +63,7 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
 void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation) {
   if (UCS_PTR_IS_PTR(request)) return HandOver(std::move(operation));
   const absl::Status status = ToStatus(UCS_PTR_RAW_STATUS(request), "send");
-  if (status.ok() && !operation->done) return Recycle(std::move(operation));
+  if (status.ok() && !operation->done && operation->read == 0) return Recycle(std::move(operation));
   Later([this, status, ended = std::shared_ptr<Operation>(std::move(operation))] { Finish(*ended, status); });
 }
 
@@ -76,6 +76,7 @@ void UcxTransport::Finish(const Operation& operation, const absl::Status& status
   } else if (peer != nullptr && operation.flushed != 0) {
     EndWritesTo(*peer, operation.flushed);
   }
+  if (operation.read != 0) EndRead(operation.peer, operation.read, status);
   if (operation.done) operation.done(status);
 }
 
@@ -110,7 +111,7 @@ std::unique_ptr<UcxTransport::Operation> UcxTransport::NewOperation(PeerNumber p
 
 void UcxTransport::Recycle(std::unique_ptr<Operation> operation) {
   if (spare_operations_.size() == kSpareOperations) return;
-  operation->write = operation->flushed = 0;
+  operation->write = operation->flushed = operation->read = 0;
   operation->piece = false;
   operation->message.clear();
   operation->done = nullptr;

@@ -84,6 +84,26 @@ std::vector<UcxRegistration> RegisterPages() {
   return out;
 }
 
+absl::Status RdmaReachesCuda() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  if (major == 1 && minor < 16)
+    return absl::FailedPreconditionError(StrCat("UCX ", UcxVersion(), " reads no GPU's memory by RDMA, 1.16 does"));
+  bool reaches = false, knows = false;
+  ForEachDomain([&](uct_md_h domain, const char*) {
+    uct_md_attr_t attributes{};
+    if (uct_md_query(domain, &attributes) != UCS_OK) return;
+    const std::vector<std::string> ways = WaysThrough(domain);
+    const bool cuda = (attributes.cap.reg_mem_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+    reaches |= cuda && std::ranges::any_of(ways, IsRdma);
+    knows |= std::ranges::any_of(ways, [](const std::string& way) { return way.starts_with("cuda_copy"); });
+  });
+  if (!knows) return absl::FailedPreconditionError(StrCat("UCX ", UcxVersion(), " knows no CUDA memory here"));
+  if (!reaches)
+    return absl::FailedPreconditionError("no RDMA device registers a GPU's memory (nvidia-peermem, or DMA-BUF)");
+  return absl::OkStatus();
+}
+
 bool IsRdma(std::string_view transport) { return transport.starts_with("rc_"); }
 
 namespace ucx {

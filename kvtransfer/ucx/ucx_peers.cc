@@ -40,6 +40,7 @@ UcxTransport::~UcxTransport() {
     ucp_worker_progress(worker_->get());
     EndClosing();
   }
+  for (const auto& grave : graves_) grave->lent.clear();  // keys end before their worker
   worker_.reset();
   for (Operation* operation : in_ucx_) delete operation;  // whose end UCX never told
   close(epoll_);
@@ -183,6 +184,7 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
     if (!posted.ended) posted.done(error);
   }
   for (auto& [write, done] : std::exchange(peer->flushes, {})) done(error);
+  for (auto& [read, done] : std::exchange(peer->reads, {})) done(error);
   graves_.push_back(std::move(peer));
   if (!why.ok()) events_.OnLost(number, why);
 }

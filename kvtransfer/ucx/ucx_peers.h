@@ -53,6 +53,9 @@ class UcxTransport final : public Transport {
   void Flush(PeerNumber peer, Done done) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
   void Release(PeerNumber peer) override { exits_.Release(peer); }
+  absl::StatusOr<std::string> Lend(std::span<std::byte> memory) override;
+  absl::Status TakeInto(std::span<std::byte> memory) override;
+  void Read(PeerNumber peer, std::string_view lent, uint64_t at, std::span<std::byte> to, Done done) override;
   bool Progress() override;
   /// Of landing memory for one peer each.
   int registrations() const { return worker_->registrations(); }
@@ -62,6 +65,22 @@ class UcxTransport final : public Transport {
   struct Posted {
     Done done;
     bool ended = false;
+  };
+  /// Of memory that a peer lends.
+  struct LentKey {
+    LentKey() = default;
+    ~LentKey() {
+      if (key != nullptr) ucp_rkey_destroy(key);
+    }
+    LentKey(const LentKey&) = delete;
+    LentKey& operator=(const LentKey&) = delete;
+    ucp_rkey_h key = nullptr;
+    uint64_t address = 0, bytes = 0;
+  };
+  /// Of TakeInto.
+  struct Taking {
+    std::span<std::byte> memory;
+    ucp_mem_h handle;
   };
   /// A write that goes out in messages.
   struct Sending {
@@ -91,6 +110,8 @@ class UcxTransport final : public Transport {
     absl::flat_hash_map<uint64_t, uint64_t> arriving;  ///< bytes of the peer's writes that are here in part
     std::vector<uint64_t> landed;                      ///< the peer's writes that are stored and not answered
     uint64_t landed_bytes = 0;                         ///< of them
+    std::map<std::string, LentKey, std::less<>> lent;  ///< by what Lend named it; kept until the close has ended
+    std::map<uint64_t, Done> reads;                    ///< that have not ended
     absl::Status failed;
   };
   /// Memory that must stay until UCX is done with an operation.
@@ -100,6 +121,7 @@ class UcxTransport final : public Transport {
     uint64_t write = 0;    ///< that it is of; 0: none
     bool piece = false;    ///< of that write
     uint64_t flushed = 0;  ///< writes up to here end with it; 0: none
+    uint64_t read = 0;     ///< that it is; 0: none
     Head head;
     std::string message;
     Done done;
@@ -117,6 +139,9 @@ class UcxTransport final : public Transport {
   bool SendMore();
   void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   static Done TakeWrite(Peer& peer, uint64_t write);
+  absl::StatusOr<const LentKey*> Borrow(Peer& peer, std::string_view lent);
+  const Taking* TakingOf(std::span<std::byte> to) const;
+  void EndRead(PeerNumber peer, uint64_t read, const absl::Status& status);
   void EndWrite(PeerNumber peer, uint64_t write);
   static void EndWritesTo(Peer& peer, uint64_t last);
   static void EndFlushes(Peer& peer);
@@ -165,6 +190,8 @@ class UcxTransport final : public Transport {
   std::vector<Closing> closing_;
   std::vector<std::pair<PeerNumber, std::function<void()>>> fences_;  ///< kForcedClose: the waiters for the end of that
   PeerNumber next_peer_ = 1;
+  std::vector<Taking> takings_;
+  uint64_t next_read_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
   absl::flat_hash_set<PeerNumber> to_send_;       ///< peers with pieces that wait for UCX

@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned kLandingAccess =
     UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_WRITE;
 
-absl::StatusOr<std::string> KeyOf(ucp_context_h context, ucp_mem_h memory) {
+absl::StatusOr<std::string> PackedKeyOf(ucp_context_h context, ucp_mem_h memory) {
   void* key = nullptr;
   size_t bytes = 0;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_rkey_pack(context, memory, &key, &bytes), "remote key"));
@@ -61,7 +61,8 @@ absl::Status Worker::Open(const UcxOptions& options) {
   LeaveMmapAlone();
   ucp_config_t* config = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &config), "configuration"));
-  absl::Status set = Set(config, "TLS", options.transports);
+  const bool cuda = options.lends == UcxLends::kCuda;
+  absl::Status set = Set(config, "TLS", options.transports + (cuda ? ",cuda_copy" : ""));  // which knows a GPU's memory
   if (!options.devices.empty()) set.Update(Set(config, "NET_DEVICES", options.devices));
   const bool tcp_only = options.transports == "tcp";  // then UCX warns of an option that nothing reads
   if (!tcp_only) set.Update(Set(config, "MM_ERROR_HANDLING", "y"));
@@ -73,6 +74,7 @@ absl::Status Worker::Open(const UcxOptions& options) {
   ucp_config_release(config);
   BATON_RETURN_IF_ERROR(set);
   BATON_RETURN_IF_ERROR(ToStatus(made, StrCat("context over ", options.transports)));
+  LookForCuda(options);
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -89,6 +91,40 @@ absl::Status Worker::Open(const UcxOptions& options) {
     return absl::UnavailableError("no random numbers");
   return absl::OkStatus();
 }
+
+void Worker::LookForCuda(const UcxOptions& options) {
+  if (options.lends == UcxLends::kHost) {
+    lent_type_ = UCS_MEMORY_TYPE_HOST;
+  } else if (options.lends == UcxLends::kNone) {
+    lends_ = options.lends_not.empty() ? absl::UnimplementedError("it carries what is in the host's memory")
+                                       : absl::FailedPreconditionError(options.lends_not);
+  } else {
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    const ucs_status_t asked = ucp_context_query(context_, &attributes);
+    if (asked != UCS_OK || (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) == 0)
+      lends_ = absl::FailedPreconditionError(StrCat("UCX ", UcxVersion(), " knows no CUDA memory here"));
+  }
+}
+
+absl::StatusOr<ucp_mem_h> Worker::Map(std::span<std::byte> memory, unsigned access) {
+  BATON_RETURN_IF_ERROR(lends_);
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.address = memory.data();
+  params.length = memory.size();
+  params.prot = access;
+  params.memory_type = lent_type_;
+  ucp_mem_h handle = nullptr;
+  const absl::Status mapped =
+      ToStatus(ucp_mem_map(context_, &params, &handle), StrCat(memory.size(), " bytes of a GPU's memory"));
+  if (!mapped.ok()) return absl::FailedPreconditionError(mapped.message());
+  mapped_.push_back(handle);
+  return handle;
+}
+
+absl::StatusOr<std::string> Worker::KeyOf(ucp_mem_h memory) const { return PackedKeyOf(context_, memory); }
 
 absl::Status Worker::MapLanding(const UcxOptions& options) {
   const size_t bytes = options.landing.slots * options.landing.slot_bytes;
@@ -115,7 +151,7 @@ absl::Status Worker::MapLanding(const UcxOptions& options) {
   landing_ = {static_cast<std::byte*>(attributes.address), bytes};
   std::memset(landing_.data(), 0, bytes);
   address_.memory = reinterpret_cast<uint64_t>(attributes.address);
-  BATON_ASSIGN_OR_RETURN(address_.remote_key, KeyOf(context_, memory_));
+  BATON_ASSIGN_OR_RETURN(address_.remote_key, PackedKeyOf(context_, memory_));
   return absl::OkStatus();
 }
 
@@ -136,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Registration>> Registration::Of(ucp_context_h con
   ucp_mem_h handle = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_map(context, &params, &handle), StrCat(memory.size(), " bytes for a peer")));
   std::unique_ptr<Registration> out(new Registration(context, handle, count));
-  BATON_ASSIGN_OR_RETURN(out->key_, KeyOf(context, handle));
+  BATON_ASSIGN_OR_RETURN(out->key_, PackedKeyOf(context, handle));
   return out;
 }
 
@@ -148,6 +184,7 @@ Registration::~Registration() {
 Worker::~Worker() {
   if (own_memory_) munmap(landing_.data(), landing_.size());
   if (memory_ != nullptr) ucp_mem_unmap(context_, memory_);
+  for (const ucp_mem_h mapped : mapped_) ucp_mem_unmap(context_, mapped);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);
 }

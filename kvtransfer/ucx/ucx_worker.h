@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kvtransfer/ucx/peer_address.h"
@@ -49,6 +50,11 @@ class Worker {
   const PeerAddress& address() const { return address_; }
   /// Landing memory, for one more peer. Null: there is none, or peers have its key from address(), or none needs one.
   absl::StatusOr<std::unique_ptr<Registration>> RegisterForPeer();
+  /// Memory of the kind that UcxOptions::lends says, registered while this lives. Unimplemented, FailedPrecondition: as
+  /// Transport::Lend.
+  absl::StatusOr<ucp_mem_h> Map(std::span<std::byte> memory, unsigned access);
+  absl::StatusOr<std::string> KeyOf(ucp_mem_h memory) const;
+  ucs_memory_type_t lent_type() const { return lent_type_; }
   /// That RegisterForPeer has given out and that live.
   int registrations() const { return registrations_; }
   /// Readable when it may progress, once Arm has answered true.
@@ -60,6 +66,7 @@ class Worker {
   Worker() = default;
   absl::Status Open(const UcxOptions& options);
   absl::Status MapLanding(const UcxOptions& options);
+  void LookForCuda(const UcxOptions& options);
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_mem_h memory_ = nullptr;
@@ -69,6 +76,9 @@ class Worker {
   bool for_each_peer_ = false;
   int registrations_ = 0;
   PeerAddress address_;
+  absl::Status lends_;  ///< why not
+  ucs_memory_type_t lent_type_ = UCS_MEMORY_TYPE_CUDA;
+  std::vector<ucp_mem_h> mapped_;  ///< by Map
 };
 
 }  // namespace baton::ucx

@@ -21,8 +21,10 @@ namespace baton {
 class HostMover final : public KvMover {
  public:
   HostMover(size_t slot_bytes, uint32_t buffers)
-      : staging_(slot_bytes), inbox_(slot_bytes), outbox_(std::make_shared<Bytes>(buffers * slot_bytes)) {
+      : staging_(slot_bytes), inbox_(slot_bytes), outbox_(std::make_shared<Bytes>(buffers * slot_bytes + kMark)) {
     card_ = std::to_string(++Cards().last);
+    for (size_t i = 0; i < kMark; ++i) mark_ += static_cast<char>(std::hash<std::string>()(card_) >> i % 56);
+    std::memcpy(outbox_->data() + buffers * slot_bytes, mark_.data(), kMark);
     Cards().outboxes[card_] = outbox_;
     buffers_ = buffers;
   }
@@ -106,11 +108,26 @@ class HostMover final : public KvMover {
     fetches_.push_back([this, from, to] { std::memcpy(inbox_.data() + to, from.data(), from.size()); });
   }
 
+  KvDeviceRooms rooms() override { return {*outbox_, inbox_, mark_}; }
+  absl::Status SeeInbox(std::span<std::byte> head) override {
+    if (!sees_not.empty()) return absl::FailedPreconditionError(sees_not);
+    for (const auto& [to, bytes] : std::exchange(unseen_, {})) std::ranges::copy(bytes, to.begin());
+    std::memcpy(head.data(), inbox_.data(), head.size());
+    return absl::OkStatus();
+  }
+  void ClearInbox(size_t bytes) override { std::fill_n(inbox_.begin(), bytes, std::byte{}); }
+  /// As a network's device: not seen before it must be.
+  void WriteAsNetwork(std::span<std::byte> to, std::vector<std::byte> bytes) {
+    unseen_.emplace_back(to, std::move(bytes));
+  }
+
+  std::string sees_not;                         ///< why it sees no such writes; empty: it does
   int64_t gathered[3] = {}, scattered[3] = {};  ///< calls, by KvPacked
   bool pins = true;
   std::vector<std::span<std::byte>> pinned;  ///< now
 
  private:
+  static constexpr size_t kMark = 64;
   using Bytes = std::vector<std::byte>;
   struct Opened final : OpenedOutbox {
     std::shared_ptr<Bytes> memory;
@@ -155,7 +172,9 @@ class HostMover final : public KvMover {
   const std::shared_ptr<Bytes> outbox_;
   std::string card_;
   uint32_t buffers_ = 0;
+  std::string mark_;
   std::vector<std::function<void()>> fetches_;
+  std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> unseen_;
 };
 
 }  // namespace baton

@@ -17,6 +17,7 @@
 #include "kernels/cuda/instances/instances.h"
 #include "kernels/device_rooms.h"
 #include "kernels/runtime/host_pin.h"
+#include "kernels/runtime/network_writes.h"
 #include "kernels/runtime/peer_memory.h"
 
 namespace baton::cuda {
@@ -151,6 +152,10 @@ class CudaKvMover final : public KvMover {
   absl::StatusOr<std::unique_ptr<PinnedMemory>> Pin(std::span<std::byte> memory) override;
   void FetchPinned(std::span<const std::byte> from, int64_t to) override;
 
+  KvDeviceRooms rooms() override;
+  absl::Status SeeInbox(std::span<std::byte> head) override;
+  void ClearInbox(size_t bytes) override;
+
  private:
   std::string LookInto(CudaOutbox& opened, const gpu::MemoryCard& card);
   void* Base(KvPacked packed) {
@@ -274,6 +279,35 @@ void CudaKvMover::FetchPinned(std::span<const std::byte> from, int64_t to) {
                   from.size() <= lent_->inbox.bytes() - static_cast<size_t>(to),
               from.size(), " bytes of a slot to ", to, " of an inbox");
   stream_.CopyAsync(static_cast<std::byte*>(lent_->inbox.data()) + to, from.data(), from.size());
+}
+
+std::span<std::byte> SpanOf(const gpu::Memory& memory) {
+  return {static_cast<std::byte*>(memory.data()), memory.bytes()};
+}
+
+KvDeviceRooms CudaKvMover::rooms() {
+  if (!lent_) return {};
+  const OutboxMark mark = OutboxMarkOf(gpu::ThisProcess());
+  return {SpanOf(lent_->outbox), SpanOf(lent_->inbox),
+          std::string(reinterpret_cast<const char*>(mark.data()), sizeof(mark))};
+}
+
+absl::Status CudaKvMover::SeeInbox(std::span<std::byte> head) {
+  if (!lent_) return absl::FailedPreconditionError("this device has no inbox");
+  BATON_CHECK(head.size() <= std::min(lent_->inbox.bytes(), told_.bytes()), head.size(), " bytes of an inbox");
+  stream_.Bind();
+  if (const std::string why = gpu::SeeNetworkWrites(); !why.empty()) return absl::FailedPreconditionError(why);
+  if (head.empty()) return absl::OkStatus();
+  stream_.CopyAsync(told_.data(), lent_->inbox.data(), head.size());
+  EndIfDeviceFailed(stream_.Synchronize());
+  std::memcpy(head.data(), told_.data(), head.size());
+  return absl::OkStatus();
+}
+
+void CudaKvMover::ClearInbox(size_t bytes) {
+  if (!lent_) return;
+  stream_.FillAsync(lent_->inbox.data(), 0, std::min(bytes, lent_->inbox.bytes()));
+  EndIfDeviceFailed(stream_.Synchronize());
 }
 
 absl::StatusOr<gpu::Memory> AllocatePinned(size_t bytes) {
