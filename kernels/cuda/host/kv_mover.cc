@@ -287,6 +287,7 @@ std::span<std::byte> SpanOf(const gpu::Memory& memory) {
 
 KvDeviceRooms CudaKvMover::rooms() {
   if (!lent_) return {};
+  stream_.Bind();  // whoever registers them asks the driver, on this thread
   const OutboxMark mark = OutboxMarkOf(gpu::ThisProcess());
   return {SpanOf(lent_->outbox), SpanOf(lent_->inbox),
           std::string(reinterpret_cast<const char*>(mark.data()), sizeof(mark))};
