@@ -168,7 +168,7 @@ TEST_F(LandingLent, APinnedSlotIsStagedWhileAReadHasTheInbox) {
   Place(2);
   Place(3);
   EXPECT_EQ(w_.told.log, "Scattered ") << "it waits for no read";
-  EXPECT_EQ(Scattered(KvPacked::kStaging), 1);
+  EXPECT_GT(Scattered(KvPacked::kStaging), 0);
   EXPECT_EQ(Scattered(KvPacked::kInbox), 0);
   network_->Finish();
   EXPECT_EQ(w_.told.log, "Scattered Scattered ");

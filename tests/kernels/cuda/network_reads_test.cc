@@ -13,7 +13,7 @@
 namespace baton::kernels {
 namespace {
 
-constexpr size_t kSlot = 8192;
+constexpr size_t kRoom = 8192;
 
 class NetworkReads : public testing::Test {
  protected:
@@ -28,13 +28,13 @@ class NetworkReads : public testing::Test {
     return seen.ok() ? head : std::string(seen.message());
   }
   const std::unique_ptr<Ops> ops_ = *MakeCudaOps({});
-  const std::unique_ptr<KvMover> from_ = *ops_->MakeKvMover(kSlot, true), to_ = *ops_->MakeKvMover(kSlot, true);
+  const std::unique_ptr<KvMover> from_ = *ops_->MakeKvMover(kRoom, true), to_ = *ops_->MakeKvMover(kRoom, true);
 };
 
 TEST_F(NetworkReads, RoomsAreOfTheDeviceAndTheOutboxEndsWithItsMark) {
   const KvDeviceRooms rooms = from_->rooms();
-  EXPECT_EQ(rooms.outbox.size(), static_cast<size_t>(OutboxBytes(kSlot)));
-  EXPECT_EQ(rooms.inbox.size(), kSlot);
+  EXPECT_EQ(rooms.outbox.size(), static_cast<size_t>(OutboxBytes(kRoom)));
+  EXPECT_EQ(rooms.inbox.size(), kRoom);
   EXPECT_EQ(rooms.mark.size(), static_cast<size_t>(device_sizes::kOutboxMark));
   to_->ClearInbox(rooms.mark.size());
   ReadMark();
@@ -55,7 +55,7 @@ TEST_F(NetworkReads, AreSeenWhenTheGpuIsAskedToAndNotBefore) {
 }
 
 TEST_F(NetworkReads, WithoutAnInboxThereIsNothingToRead) {
-  const auto without = *ops_->MakeKvMover(kSlot, false);
+  const auto without = *ops_->MakeKvMover(kRoom, false);
   EXPECT_TRUE(without->rooms().outbox.empty() && without->rooms().inbox.empty());
   EXPECT_TRUE(absl::IsFailedPrecondition(without->SeeInbox({})));
 }
