@@ -93,7 +93,8 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, k
   BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(ops, *mover, plane.dtype, plane.dim, clock));
   LogInfo(
       "worker: KV staged through host memory{}: the GPU {} pinned memory of {} bytes, a slot's; transports but "
-      "ucx-rdma see the host's memory only; lists and buffers of {} bytes on the GPU; {:.2f} GB/s out of the GPU and {:.2f} into it "
+      "ucx-rdma see the host's memory only; lists and buffers of {} bytes on the GPU; {:.2f} GB/s out of the GPU and "
+      "{:.2f} into it "
       "in the self-test",
       mover->outbox().card.empty() ? "" : ", where it does not go by CUDA IPC",
       config.role == "prefill" ? "gathers into" : "scatters from", mover->staging().size(), ops.rooms().handoff,
