@@ -27,8 +27,10 @@ class HostMover final : public KvMover {
     std::memcpy(outbox_->data() + buffers * slot_bytes, mark_.data(), kMark);
     Cards().outboxes[card_] = outbox_;
     buffers_ = buffers;
+    Cards().inboxes[inbox_.data()] = this;
   }
   ~HostMover() override {
+    Cards().inboxes.erase(inbox_.data());
     Cards().outboxes.erase(card_);
     std::ranges::fill(*outbox_, std::byte{0xEE});
   }
@@ -120,6 +122,11 @@ class HostMover final : public KvMover {
   void WriteAsNetwork(std::span<std::byte> to, std::vector<std::byte> bytes) {
     unseen_.emplace_back(to, std::move(bytes));
   }
+  /// So, into the inbox of whoever has it.
+  static void WriteToInbox(std::span<std::byte> to, std::vector<std::byte> bytes) {
+    const auto found = std::prev(Cards().inboxes.upper_bound(to.data()));
+    found->second->WriteAsNetwork(to, std::move(bytes));
+  }
 
   std::string sees_not;                         ///< why it sees no such writes; empty: it does
   int64_t gathered[3] = {}, scattered[3] = {};  ///< calls, by KvPacked
@@ -145,6 +152,7 @@ class HostMover final : public KvMover {
   struct Known {
     int64_t last = 0;
     std::map<std::string, std::weak_ptr<Bytes>> outboxes;
+    std::map<std::byte*, HostMover*> inboxes;
   };
   static Known& Cards() {
     static Known known;
