@@ -85,8 +85,9 @@ TEST_P(HandoffPairOver, AnswersAreThoseOfOneWorkerAndNothingStaysHeld) {
     EXPECT_EQ(pair.decode_stats().digest_mismatches, 0) << "seed " << seed;
     if (const HostMover* mover = pair.decode_mover()) {
       EXPECT_GT(mover->scattered[static_cast<size_t>(KvPacked::kInbox)], 0);
-      if (std::string(GetParam()) != "sim lent")  // lanes that are bound before the outbox is open are staged
+      if (std::string(GetParam()) != "sim lent") {  // lanes that are bound before the outbox is open are staged
         EXPECT_EQ(mover->scattered[static_cast<size_t>(KvPacked::kStaging)], 0) << "payloads went through the host";
+      }
     }
     pair.ExpectNothingHeld();
   }
