@@ -345,7 +345,7 @@ void RouterServer::Parts::WatchHealth() {
 }
 
 void RouterServer::Parts::Drain() {
-  admission.Drain();
+  admission.Drain(clock.Now());
   if (grpc) grpc->SetServing(false);
   if (grpc) grpc->Drain();
   if (http) http->Drain();
@@ -437,6 +437,7 @@ void RouterServer::Drain() { parts_->Drain(); }
 bool RouterServer::WaitDrained(Duration timeout) const {
   const TimePoint until = parts_->clock.Now() + timeout;
   if (parts_->grpc && !parts_->grpc->WaitGone(timeout)) return false;
+  if (parts_->http && !parts_->http->WaitGone(until - parts_->clock.Now())) return false;
   return parts_->admission.WaitEmpty(until - parts_->clock.Now());
 }
 bool RouterServer::Busy() const { return !parts_->admission.WaitEmpty(Duration::zero()); }

@@ -170,7 +170,7 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
   std::shared_ptr<router::AnswerSink> sink = view->sink;
   if (sink == nullptr) sink = std::make_shared<ClientSink>(view, time_);
   view->asked = time_.Now();
-  auto place = life.admission.Enter();
+  auto place = life.admission.Enter(/*connected=*/{}, time_.Now());
   if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
   auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()));
   if (const auto* error = std::get_if<router::ApiError>(&room)) return sink->OnFailed(*error);

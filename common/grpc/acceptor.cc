@@ -257,13 +257,6 @@ bool GrpcAcceptor::End(const Taken& one) {
   return true;
 }
 
-bool GrpcAcceptor::WasThere(std::string_view peer, TimePoint when) const {
-  const Endpoint end = PeerOf(peer);
-  std::lock_guard lock(mutex_);
-  const Taken* const one = Find(end);
-  return one != nullptr && one->since <= when;
-}
-
 bool GrpcAcceptor::AnyLeft(TimePoint when) const {
   std::lock_guard lock(mutex_);
   return std::ranges::any_of(taken_, [when](const auto& one) {
@@ -299,10 +292,13 @@ void GrpcAcceptor::Greeted(std::string_view peer) {
     known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second; }));
 }
 
-void GrpcAcceptor::Useful(std::string_view peer) {
+TimePoint GrpcAcceptor::Useful(std::string_view peer) {
   const Endpoint end = PeerOf(peer);
   std::lock_guard lock(mutex_);
-  if (Taken* const one = Find(end)) SetUseful(*one);
+  Taken* const one = Find(end);
+  if (one == nullptr) return TimePoint::max();
+  SetUseful(*one);
+  return one->since;
 }
 
 void GrpcAcceptor::SetUseful(Taken& one) {

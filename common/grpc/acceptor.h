@@ -102,16 +102,15 @@ class GrpcAcceptor {
   void Stop();
   /// The connection of `peer` (grpc::ServerContext::peer) is of one who has proved himself. Cheap, for every call.
   void Greeted(std::string_view peer);
-  /// The connection of `peer` carries a call of one who may call: it was no try in vain. Cheap, for every call.
-  void Useful(std::string_view peer);
+  /// The connection of `peer` carries a call of one who may call: it was no try in vain. Cheap, for every call. Since
+  /// when it is there; TimePoint::max() where it has ended.
+  TimePoint Useful(std::string_view peer);
   /// A call of `peer` begins. True: it is known that it may ask, or it has ended. Cheap, for every call.
   bool MayAsk(std::string_view peer);
   /// One who may call begins one: what comes from now on is counted from one call to the next.
   void SetMayAsk(std::string_view peer);
   /// A call of `peer` is over. Where it may ask and its message had come it is his right to give it up.
   void OnCallEnd(std::string_view peer, CallWatcher::End end);
-  /// The connection of `peer` was taken by then.
-  bool WasThere(std::string_view peer, TimePoint when) const;
   /// Of those that were taken by then, one has not ended.
   bool AnyLeft(TimePoint when) const;
   /// Ends the connection of `peer`.

@@ -10,9 +10,9 @@ AdmissionHold::~AdmissionHold() {
   if (admission_) admission_->Leave(tokens_);
 }
 
-std::variant<AdmissionHold, ApiError> Admission::Enter(bool on_its_way) {
+std::variant<AdmissionHold, ApiError> Admission::Enter(TimePoint connected, TimePoint now) {
   std::lock_guard lock(mutex_);
-  if (draining_ && !on_its_way) return Draining();
+  if (drains_since_ && (connected > *drains_since_ || now > *drains_since_ + kOnItsWay)) return Draining();
   if (requests_ >= max_requests_) {
     return Overloaded(StrCat(requests_, " requests are running or waiting, the limit is ", max_requests_),
                       Overload{requests_, PredictedWaitMsLocked(), "--max-running-requests"});
@@ -57,14 +57,14 @@ int64_t Admission::PredictedWaitMs() const {
   return PredictedWaitMsLocked();
 }
 
-void Admission::Drain() {
+void Admission::Drain(TimePoint now) {
   std::lock_guard lock(mutex_);
-  draining_ = true;
+  if (!drains_since_) drains_since_ = now;
 }
 
 bool Admission::draining() const {
   std::lock_guard lock(mutex_);
-  return draining_;
+  return drains_since_.has_value();
 }
 
 int64_t Admission::running() const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -39,14 +40,18 @@ class Admission {
  public:
   Admission(int64_t max_requests, int64_t max_tokens) : max_requests_(max_requests), max_tokens_(max_tokens) {}
 
-  /// A place for a request, before its prompt is read. `on_its_way`: its client could not know that this router drains.
-  std::variant<AdmissionHold, ApiError> Enter(bool on_its_way = false);
+  /// What clients of before the drain sent before they could know of it is taken, as long as it comes within this.
+  static constexpr Duration kOnItsWay = std::chrono::seconds(1);
+  /// A place for a request that comes `now`, before its prompt is read, on a connection that there is since
+  /// `connected`.
+  std::variant<AdmissionHold, ApiError> Enter(TimePoint connected, TimePoint now);
   /// A place for its tokens, once they are counted.
   std::variant<AdmissionHold, ApiError> EnterTokens(int64_t tokens);
   /// Teaches the predicted wait.
   void Finished(Duration took);
 
-  void Drain();
+  /// The first time counts.
+  void Drain(TimePoint now);
   bool draining() const;
   int64_t running() const;
   int64_t PredictedWaitMs() const;
@@ -63,7 +68,7 @@ class Admission {
   mutable std::condition_variable empty_;
   int64_t requests_ = 0, tokens_ = 0;
   double mean_ms_ = 0;
-  bool draining_ = false;
+  std::optional<TimePoint> drains_since_;
 };
 
 }  // namespace baton::router

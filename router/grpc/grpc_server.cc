@@ -73,12 +73,6 @@ class Departure {
     since_ = clock_.Now();
     return true;
   }
-  /// The time at which it began, as long as what was on its way then may come.
-  std::optional<TimePoint> Now() const {
-    std::lock_guard lock(mutex_);
-    if (!since_ || clock_.Now() - *since_ > GrpcServer::kOnItsWay) return std::nullopt;
-    return since_;
-  }
   bool WaitGone(Duration timeout) const {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, timeout, [this] { return !since_ || gone_; });
@@ -91,7 +85,7 @@ class Departure {
       const bool again = now - told >= kTell;
       lock.unlock();
       if (again) tell();
-      const bool gone = now - *since_ > GrpcServer::kOnItsWay || !left(*since_);
+      const bool gone = now - *since_ > Admission::kOnItsWay || !left(*since_);
       lock.lock();
       if (again) told = now;
       gone_ |= gone;
@@ -149,8 +143,9 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (!keys_.Allows(Metadata(*context, "authorization"))) return refuse(Unauthorized());
     auto decoded = DecodeGenerate(*request);
     if (auto* error = std::get_if<ApiError>(&decoded)) return refuse(*error);
-    acceptor_->Useful(context->peer());
+    const TimePoint connected = acceptor_->Useful(context->peer());
     RequestInput input = std::get<RequestInput>(std::move(decoded));
+    input.connected = connected;
     input.request_id = ids_.OnceOnly(options.public_id);
     input.account = keys_.AccountOf(Metadata(*context, "authorization"));
     if (!service_.services().config.share_prefix_cache)
@@ -158,7 +153,6 @@ class GenerationApi final : public v1::Generation::CallbackService {
     input.session = Metadata(*context, "x-session-id");
     if (service_.services().traces != nullptr) input.traceparent = Metadata(*context, "traceparent");
     input.timeout = Remaining(*context);
-    if (const auto left = departure_.Now()) input.on_its_way = acceptor_->WasThere(context->peer(), *left);
 
     EventLoop& loop = pool_.Next();
     auto answer = std::make_shared<GenerateStream>(service_, loop, context, stream, std::move(options));

@@ -48,11 +48,11 @@ class GrpcServer {
   /// What the health service answers, for "" and for the TokenizedRequest service.
   void SetServing(bool serving);
   /// Clients are to go elsewhere with their next calls: they are told, once a second those that have come since, too.
-  /// What they had sent by then is taken, as long as it comes within kOnItsWay. Idempotent.
+  /// Idempotent.
   void Drain();
-  /// Waits until those who were told, on connections of before, have gone, or had kOnItsWay to. False after `timeout`.
+  /// Waits until those who were told, on connections of before, have gone, or had Admission::kOnItsWay to. False after
+  /// `timeout`.
   bool WaitGone(Duration timeout) const;
-  static constexpr Duration kOnItsWay = std::chrono::seconds(1);
   /// Takes no new calls, cancels those that still run after `grace`, and returns when gRPC is done with all.
   /// Idempotent.
   void Stop(Duration grace);

@@ -36,6 +36,7 @@
 #include "common/net/received_bytes.h"
 #include "common/net/socket_address.h"
 #include "common/str_cat.h"
+#include "router/admission/admission.h"
 #include "router/asio_event_loop.h"
 #include "router/http/beast_exchange.h"
 #include "router/http/request_reader.h"
@@ -68,6 +69,7 @@ struct HttpPlace final : net::ConnectionPlaces::Place {
   const size_t home;
   const int socket;
   const uint64_t inode;
+  const TimePoint since = SteadyClock().Now();
   ClientConnection* connection = nullptr;  ///< null: it has not begun, or has ended
   bool gave_way = false;
 };
@@ -110,6 +112,10 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   void Close(bool also_those_that_send);
   void Left(HttpPlace& place);
   bool WaitEmpty(Duration timeout);
+  TimePoint GoneBy() {
+    std::lock_guard lock(mutex);
+    return gone_by;
+  }
 
   net::ConnectionPlaces places;
   ArrivingBodies bodies;
@@ -118,7 +124,8 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;                          // guards what follows
   std::condition_variable left;
-  size_t served = 0;  ///< connections that have not ended, also those that gave way
+  size_t served = 0;    ///< connections that have not ended, also those that gave way
+  TimePoint gone_by{};  ///< clients of before the drain are to have gone
 };
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
@@ -248,6 +255,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, HttpPl
                                                options.always, draining, read->keep_alive, read->http11, read->head);
   c.body_unread = read->body_unread;
   c.asked = true;
+  read->request.connected = place.since;
   try {
     handler(c.exchange, std::move(read->request));
   } catch (const std::exception& why) {  // of a library of ours; the connection must not keep its place
@@ -411,7 +419,17 @@ uint16_t HttpServer::port() const { return inner_->port; }
 int32_t HttpServer::connections() const { return inner_->places.all(); }
 
 void HttpServer::Drain() {
-  if (!inner_->draining.exchange(true)) inner_->CloseUnused();
+  if (inner_->draining.exchange(true)) return;
+  {
+    std::lock_guard lock(inner_->mutex);
+    inner_->gone_by = SteadyClock().Now() + Admission::kOnItsWay;
+  }
+  inner_->CloseUnused();
+}
+
+bool HttpServer::WaitGone(Duration timeout) const {
+  const Duration rest = inner_->GoneBy() - SteadyClock().Now();
+  return rest <= Duration::zero() || inner_->WaitEmpty(std::min(timeout, rest)) || rest <= timeout;
 }
 
 void HttpServer::StopAccepting() {

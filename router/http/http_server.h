@@ -71,6 +71,8 @@ class HttpServer {
   /// Clients are to go elsewhere: whoever is answered from now on hears that the connection ends, and those on which
   /// nobody asks anything end at once. New ones are taken and answered. Idempotent; on none of the pool's threads.
   void Drain();
+  /// Waits until those of before the drain have gone, or had Admission::kOnItsWay to. False after `timeout`.
+  bool WaitGone(Duration timeout) const;
   /// No new connections.
   void StopAccepting();
   /// Closes every connection; answers that are complete get 2 s to be sent. Idempotent; call before the pool stops, on

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "router/event_loop.h"
 
 namespace baton::router {
@@ -21,6 +22,7 @@ struct HttpRequest {
   std::string query;   ///< after '?', or empty
   HttpHeaders headers;
   std::string body;
+  TimePoint connected = TimePoint::max();  ///< since when there is the connection that brings it
 
   /// The value of a header, case-insensitive; empty if absent.
   std::string_view Header(std::string_view name) const;

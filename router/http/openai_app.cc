@@ -279,6 +279,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
     if (auto error = GoOn(*call, head.id, request, keep)) return call->Fail(*error);
   }
   request.input.account = AccountOf(*call);
+  request.input.connected = call->request.connected;
   if (!service_.services().config.share_prefix_cache)
     request.input.cache_salt = keys_.SaltOf(KeyOf(call->request), request.input.cache_salt);
   CompletionAnswer::Options options;

@@ -73,7 +73,7 @@ struct RequestInput {
   bool splits_thoughts = false;                   ///< a chat whose answer is shown apart from its thoughts
   std::optional<int32_t> thinking_budget;
   bool thinking_budget_is_a_wish = false;  ///< where there is no way to keep it, it is nothing
-  bool on_its_way = false;                 ///< its client could not know that this router drains
+  TimePoint connected = TimePoint::max();  ///< since when there is the connection that brings it (Admission::Enter)
   KeyAccount* account = nullptr;           ///< of the API key; null: nobody's. Outlives the request
 };
 

@@ -63,7 +63,7 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   };
   const TimePoint arrived = services_.clock.Now();
   if (services_.events != nullptr) trail = services_.events->Begin(input.request_id, arrived);
-  auto place = services_.admission.Enter(input.on_its_way);
+  auto place = services_.admission.Enter(input.connected, arrived);
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
   const bool fcfs = services_.config.scheduling_policy == "fcfs";
   if (fcfs) input.priority = 0;

@@ -84,7 +84,7 @@ TEST_F(Port, ACallUnderWayOfAClientThatIsSentElsewhereGoesOn) {
   EXPECT_TRUE(WaitFor([&] { return !acceptor_->AnyLeft(told); })) << "its connection ends with it";
 }
 
-TEST_F(Port, ItIsKnownWhoWasThereByThen) {
+TEST_F(Port, ItIsKnownSinceWhenAConnectionIsThere) {
   Start({.limits = {.most = 100}});
   const SteadyClock clock;
   const auto [first, served] = Dial();
@@ -92,8 +92,10 @@ TEST_F(Port, ItIsKnownWhoWasThereByThen) {
   const TimePoint then = clock.Now();
   const auto [later, also_served] = Dial();
   ASSERT_TRUE(also_served);
-  EXPECT_TRUE(acceptor_->WasThere(first->peer(), then));
-  EXPECT_FALSE(acceptor_->WasThere(later->peer(), then));
+  EXPECT_LE(acceptor_->Useful(first->peer()), then);
+  EXPECT_GT(acceptor_->Useful(later->peer()), then);
+  EXPECT_LE(acceptor_->Useful(later->peer()), clock.Now());
+  EXPECT_EQ(acceptor_->Useful("ipv4:127.0.0.1:1"), TimePoint::max()) << "there is none";
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ bool Soon(const std::function<bool()>& condition) {
 
 TEST(Admission, PlacesAreBoundedAndGivenBack) {
   Admission admission(2, 1000);
-  auto first = admission.Enter();
+  auto first = admission.Enter({}, {});
   {
-    auto second = admission.Enter();
+    auto second = admission.Enter({}, {});
     ASSERT_TRUE(Ok(first) && Ok(second));
-    const auto third = admission.Enter();
+    const auto third = admission.Enter({}, {});
     ASSERT_FALSE(Ok(third));
     const ApiError& error = std::get<ApiError>(third);
     EXPECT_EQ(error.http_status, 429);
@@ -46,7 +46,7 @@ TEST(Admission, PlacesAreBoundedAndGivenBack) {
     EXPECT_NE(error.message.find("2"), std::string::npos);
   }
   EXPECT_EQ(admission.running(), 1);
-  EXPECT_TRUE(Ok(admission.Enter()));
+  EXPECT_TRUE(Ok(admission.Enter({}, {})));
 }
 
 TEST(Admission, TokensAreBoundedButOneLargeRequestFits) {
@@ -63,7 +63,7 @@ TEST(Admission, TokensAreBoundedButOneLargeRequestFits) {
 
 TEST(Admission, ATicketThatMovedReturnsItsPlaceOnce) {
   Admission admission(10, 100);
-  auto entered = admission.Enter();
+  auto entered = admission.Enter({}, {});
   AdmissionHold a = std::move(std::get<AdmissionHold>(entered));
   AdmissionHold b = std::move(a);
   a = std::move(b);
@@ -74,9 +74,10 @@ TEST(Admission, ATicketThatMovedReturnsItsPlaceOnce) {
 
 TEST(Admission, DrainingRefusesAndWaitsForTheRest) {
   Admission admission(10, 100);
-  auto running = admission.Enter();
-  admission.Drain();
-  const auto refused = admission.Enter();
+  const TimePoint drains{std::chrono::seconds(5)};
+  auto running = admission.Enter({}, {});
+  admission.Drain(drains);
+  const auto refused = admission.Enter(drains + Duration(1), drains + Duration(1));
   EXPECT_EQ(std::get<ApiError>(refused).http_status, 503);
   EXPECT_GT(std::get<ApiError>(refused).retry_after_ms, 0);
   EXPECT_FALSE(admission.WaitEmpty(std::chrono::milliseconds(1)));
@@ -86,10 +87,21 @@ TEST(Admission, DrainingRefusesAndWaitsForTheRest) {
   other.join();
 }
 
+TEST(Admission, WhatWasOnItsWayWhenADrainBeganIsTaken) {
+  Admission admission(10, 100);
+  const TimePoint drains{std::chrono::seconds(5)}, last = drains + Admission::kOnItsWay;
+  admission.Drain(drains);
+  admission.Drain(last);
+  EXPECT_TRUE(Ok(admission.Enter(drains, last))) << "the first order to drain counts";
+  EXPECT_FALSE(Ok(admission.Enter(drains, last + Duration(1)))) << "it had time to hear";
+  EXPECT_FALSE(Ok(admission.Enter(drains + Duration(1), last))) << "a client that came later";
+  EXPECT_FALSE(Ok(admission.Enter(TimePoint::max(), drains))) << "a connection that has ended";
+}
+
 TEST(Admission, PredictedWaitFollowsFinishedRequests) {
   Admission admission(10, 100);
   EXPECT_EQ(admission.PredictedWaitMs(), 0);
-  auto a = admission.Enter(), b = admission.Enter();
+  auto a = admission.Enter({}, {}), b = admission.Enter({}, {});
   admission.Finished(std::chrono::milliseconds(800));
   EXPECT_EQ(admission.PredictedWaitMs(), 400) << "two of them run: one ends every 400 ms";
   admission.Finished(std::chrono::milliseconds(1600));

@@ -115,7 +115,7 @@ class RequestDriverTest : public ::testing::Test {
     texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create(stop, false).value());
     Running running;
     std::vector<AdmissionHold> tickets;
-    tickets.push_back(std::get<AdmissionHold>(admission_.Enter()));
+    tickets.push_back(std::get<AdmissionHold>(admission_.Enter({}, {})));
     running.call = std::make_shared<RequestDriver>(services_, loop_, std::move(g), std::move(texts),
                                                    workers_.clock.Now(), std::move(tickets), running.sink);
     running.call->Start();

@@ -41,7 +41,7 @@ TEST_F(RouterTest, DrainSendsClientsOfOldConnectionsElsewhere) {
   FakeWorker worker({.hold_after = 1});
   Start({&worker});
   const std::string live = RequestText("GET", "/live", "");
-  HttpConnection idle(port_), streaming(port_), fresh(port_), beginning(port_);
+  HttpConnection idle(port_), streaming(port_), beginning(port_);
   for (HttpConnection* c : {&idle, &streaming, &beginning}) {
     c->Send(live);
     EXPECT_EQ(c->Receive().headers.at("connection"), "keep-alive");
@@ -51,6 +51,7 @@ TEST_F(RouterTest, DrainSendsClientsOfOldConnectionsElsewhere) {
   beginning.Send(live.substr(0, 10));
   server_->Drain();
   EXPECT_EQ(idle.ReceiveSome(), "") << "nobody asked anything";
+  HttpConnection fresh(port_);
   for (HttpConnection* c : {&fresh, &beginning}) {
     c->Send(c == &beginning ? live.substr(10) : RequestText("POST", "/v1/completions", Completion()));
     const HttpReply reply = c->Receive();
@@ -61,6 +62,27 @@ TEST_F(RouterTest, DrainSendsClientsOfOldConnectionsElsewhere) {
   worker.Release();
   EXPECT_EQ(EventsOf(streaming.Receive().body).back(), "[DONE]") << "it began to be answered before";
   EXPECT_EQ(streaming.ReceiveSome(), "") << "and was not told that the connection ends, but it does";
+}
+
+// Its client could not know of the drain, and may not ask elsewhere what it has asked here.
+TEST_F(RouterTest, ARequestThatIsOnItsWayWhenADrainBeginsIsAnswered) {
+  FakeWorker worker;
+  Start({&worker});
+  const std::string request = RequestText("POST", "/v1/completions", Completion());
+  HttpConnection half(port_), unused(port_), stays(port_);
+  half.Send(request.substr(0, request.size() - 5));
+  ASSERT_EQ(Ask(port_, "GET", "/live").status, 200) << "connections are taken in their order";
+  server_->Drain();
+  EXPECT_FALSE(server_->WaitDrained(std::chrono::milliseconds(20))) << "nothing runs, and one asks";
+  half.Send(request.substr(request.size() - 5));
+  unused.Send(request);
+  for (HttpConnection* c : {&half, &unused}) {
+    const HttpReply reply = c->Receive();
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+  }
+  EXPECT_EQ(Complete().status, 503) << "who comes later";
+  EXPECT_TRUE(server_->WaitDrained(std::chrono::seconds(10))) << "who says nothing is not waited for";
 }
 
 }  // namespace
