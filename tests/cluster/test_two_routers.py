@@ -341,7 +341,7 @@ class OneAddress(Routers):
                 self.assertEqual([c.poll() for c in clients], [None] * len(clients), "they still ask")
                 seen = self.asked(b)
                 b.wait_until(lambda: self.asked(b) > seen + 100, "all ask the other one now", 60)
-                self.assertEqual(len(balancer.pairs), len(clients))
+                b.wait_until(lambda: len(balancer.pairs) == len(clients), "each has one connection")
                 self.assertNotIn("ran out of time", a.log.read_text())
             for client in clients:
                 said = client.communicate(timeout=300)[0]
