@@ -73,8 +73,13 @@ class WorkerServer::Parts {
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     if (!server_) return absl::InternalError("gRPC does not start");
-    service_.OnGreeted(
-        [this](std::string_view peer, bool proven) { proven ? acceptor_->Greeted(peer) : acceptor_->Useful(peer); });
+    service_.OnGreeted([this](std::string_view peer, bool proven) {
+      if (proven) {
+        acceptor_->Greeted(peer);
+      } else {
+        acceptor_->Useful(peer);
+      }
+    });
     state_.SetWorkerId(config_.Name(port()));
     SetServing(false);
     acceptor_->Start();
