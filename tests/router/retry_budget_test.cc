@@ -50,7 +50,7 @@ TEST_F(RetryBudgetTest, AShareThatBecomesFreeByMoreRequestsIsTheWaitersToo) {
   auto first = budget.TryTake();
   Wait(budget, 1);
   std::vector<AdmissionHold> requests;
-  for (int i = 0; i < 4; ++i) requests.push_back(std::get<AdmissionHold>(admission_.Enter()));
+  for (int i = 0; i < 4; ++i) requests.push_back(std::get<AdmissionHold>(admission_.Enter({}, {})));
   EXPECT_FALSE(budget.TryTake()) << "two shares now, and one waits for the second";
   first->Release();
   loop_.Run();
@@ -72,7 +72,7 @@ TEST_F(RetryBudgetTest, AShareThatNobodyLooksAtComesBack) {
 TEST_F(RetryBudgetTest, TheLimitIsAShareOfTheRequestsThatRun) {
   RetryBudget budget(0.5, 1, admission_);
   std::vector<AdmissionHold> requests;
-  for (int i = 0; i < 8; ++i) requests.push_back(std::get<AdmissionHold>(admission_.Enter()));
+  for (int i = 0; i < 8; ++i) requests.push_back(std::get<AdmissionHold>(admission_.Enter({}, {})));
   std::vector<RetryBudget::Share> shares;
   while (auto share = budget.TryTake()) shares.push_back(*std::move(share));
   EXPECT_EQ(shares.size(), 4u);
