@@ -346,7 +346,6 @@ void RouterServer::Parts::WatchHealth() {
 
 void RouterServer::Parts::Drain() {
   admission.Drain(clock.Now());
-  if (grpc) grpc->SetServing(false);
   if (grpc) grpc->Drain();
   if (http) http->Drain();
 }

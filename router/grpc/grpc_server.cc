@@ -327,6 +327,7 @@ void GrpcServer::SetServing(bool serving) {
 
 void GrpcServer::Drain() {
   if (!inner_->api.departure().Begin()) return;
+  SetServing(false);
   inner_->tells = std::thread([inner = inner_.get()] {
     inner->api.departure().Run([inner] { net::SendGoaways(*inner->server); },
                                [inner](TimePoint when) { return inner->acceptor->AnyLeft(when); });

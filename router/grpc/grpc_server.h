@@ -48,7 +48,7 @@ class GrpcServer {
   /// What the health service answers, for "" and for the TokenizedRequest service.
   void SetServing(bool serving);
   /// Clients are to go elsewhere with their next calls: they are told, once a second those that have come since, too.
-  /// Idempotent.
+  /// The health service says that it serves nobody. Idempotent.
   void Drain();
   /// Waits until those who were told, on connections of before, have gone, or had Admission::kOnItsWay to. False after
   /// `timeout`.

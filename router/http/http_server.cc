@@ -112,20 +112,16 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   void Close(bool also_those_that_send);
   void Left(HttpPlace& place);
   bool WaitEmpty(Duration timeout);
-  TimePoint GoneBy() {
-    std::lock_guard lock(mutex);
-    return gone_by;
-  }
 
   net::ConnectionPlaces places;
   ArrivingBodies bodies;
   std::atomic<bool> draining{false}, stopping{false};
+  std::atomic<TimePoint> gone_by{};          ///< once it drains: clients of before are to have gone
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;                          // guards what follows
   std::condition_variable left;
-  size_t served = 0;    ///< connections that have not ended, also those that gave way
-  TimePoint gone_by{};  ///< clients of before the drain are to have gone
+  size_t served = 0;  ///< connections that have not ended, also those that gave way
 };
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
@@ -420,15 +416,12 @@ int32_t HttpServer::connections() const { return inner_->places.all(); }
 
 void HttpServer::Drain() {
   if (inner_->draining.exchange(true)) return;
-  {
-    std::lock_guard lock(inner_->mutex);
-    inner_->gone_by = SteadyClock().Now() + Admission::kOnItsWay;
-  }
+  inner_->gone_by = SteadyClock().Now() + Admission::kOnItsWay;
   inner_->CloseUnused();
 }
 
 bool HttpServer::WaitGone(Duration timeout) const {
-  const Duration rest = inner_->GoneBy() - SteadyClock().Now();
+  const Duration rest = inner_->gone_by.load() - SteadyClock().Now();
   return rest <= Duration::zero() || inner_->WaitEmpty(std::min(timeout, rest)) || rest <= timeout;
 }
 
