@@ -22,10 +22,11 @@ class RolePolicy {
     (void)key;
     return false;
   }
-  /// Asked before a sequence is preempted: give up pins (unbound tickets first). True when some block came free.
+  /// Asked before a sequence that has credit is preempted: give up pins (unbound tickets first). True when some block
+  /// came free.
   virtual bool ReleasePins() { return false; }
-  /// Asked when a sequence must be preempted: true hands it back (error Unavailable) so that the router migrates it,
-  /// false recomputes it here. `uncached_tokens`: what recompute costs.
+  /// Asked when a sequence that has credit must be preempted: true hands it back (error Unavailable) so that the router
+  /// migrates it, false recomputes it here. `uncached_tokens`: what recompute costs.
   virtual bool HandBackPreempted(RequestKey key, int32_t uncached_tokens) const {
     (void)key;
     (void)uncached_tokens;

@@ -128,6 +128,8 @@ void Scheduler::State::LeaveQueues(Sequence& s) {
     waiting_tokens -= s.length();
   } else if (s.phase == Sequence::Phase::kRunning) {
     running.erase(std::find(running.begin(), running.end(), &s));
+  } else if (s.phase == Sequence::Phase::kParked) {
+    --parked;
   } else if (s.phase == Sequence::Phase::kHeld) {
     --held;
   }
@@ -295,7 +297,7 @@ void Scheduler::SetCredit(RequestKey key, uint32_t sequence_index, int32_t posit
   if (!request->forked) return;
   for (const auto& s : request->sequences) {
     if (s->choice != static_cast<int32_t>(choice)) continue;
-    state_->Deliver(*s, now);
+    state_->DeliverAndUnpark(*s, now);
     break;
   }
   state_->EraseIfEnded(*request);
@@ -325,13 +327,13 @@ bool Scheduler::ReleaseHeld(RequestKey key) {
 
 absl::Status Scheduler::BindForHandoff(SequenceKv& prefix, int32_t tokens) {
   State& st = *state_;
-  for (int32_t g = 0; g < st.cache.num_groups(); ++g) {
-    const int32_t need = st.cache.BlocksNeededBeyond(prefix, g, tokens - 1, tokens);
-    const int32_t free = st.cache.pool(g).available_blocks() - static_cast<int32_t>(st.running.size());
-    if (need > free) {
-      return absl::ResourceExhaustedError(absl::StrCat("need ", need, " KV blocks of group ", g, ", ",
-                                                       std::max(0, free), " free beside one per running sequence"));
-    }
+  const auto need = [&](int32_t g) { return st.cache.BlocksNeededBeyond(prefix, g, tokens - 1, tokens); };
+  const auto free = [&](int32_t g) { return st.cache.pool(g).available_blocks() - st.RunningWithCredit(); };
+  if (!st.ParkFor([&](int32_t g) { return need(g) - free(g); })) {
+    int32_t g = 0;
+    while (need(g) <= free(g)) ++g;
+    return absl::ResourceExhaustedError(absl::StrCat("need ", need(g), " KV blocks of group ", g, ", ",
+                                                     std::max(0, free(g)), " free beside one per running sequence"));
   }
   st.cache.SkipBehindWindow(prefix, tokens - 1);
   prefix.handed_over_tokens = tokens - 1;

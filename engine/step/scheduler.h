@@ -8,7 +8,8 @@
 //
 // The order of requests: (priority, arrival). Decodes first, then prefill chunks. When blocks run out the last in that
 // order loses its blocks and is recomputed; it keeps its place. The first in order can take all others' blocks, and the
-// pool holds one sequence of max_model_len, so it always gets on: no livelock.
+// pool holds one sequence of max_model_len, so it always gets on: no livelock. Who has no credit takes no place from
+// others, and loses its blocks before anybody else does, until its credit is back.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,8 @@ struct SchedulerOptions {
 
 /// Load, for metrics, the router and refusals.
 struct SchedulerLoad {
-  int32_t running_sequences = 0;
+  int32_t running_sequences = 0;  ///< that have credit
+  int32_t unread_sequences = 0;   ///< without credit, with or without KV: in no step until their readers take something
   int32_t waiting_requests = 0;
   int64_t waiting_tokens = 0;                                     ///< of waiting requests, cached or not
   int64_t prefill_tokens_left = 0;                                ///< of running prefills

@@ -219,7 +219,8 @@ int64_t Scheduler::State::EmptyTokens() const {
 SchedulerLoad Scheduler::Load() const {
   const State& st = *state_;
   SchedulerLoad load;
-  load.running_sequences = static_cast<int32_t>(st.running.size());
+  load.running_sequences = st.RunningWithCredit();
+  load.unread_sequences = static_cast<int32_t>(st.running.size()) - load.running_sequences + st.parked;
   load.waiting_requests = static_cast<int32_t>(st.waiting.size());
   load.waiting_tokens = st.waiting_tokens;
   for (const Sequence* s : st.running) load.prefill_tokens_left += s->remaining() > 1 ? s->remaining() : 0;
@@ -274,6 +275,7 @@ void Scheduler::CheckInvariants() const {
   BATON_CHECK(std::is_sorted(st.running.begin(), st.running.end(), Senior()));
   int64_t waiting_tokens = 0;
   size_t sequences = 0, queued = 0;
+  int32_t parked = 0;
   for (const auto& [key, request] : st.requests) {
     BATON_CHECK(!request->sequences.empty(), "request ", key, " has ended");
     for (const auto& s : request->sequences) {
@@ -281,12 +283,17 @@ void Scheduler::CheckInvariants() const {
       BATON_CHECK(s->computed < s->length() || s->candidates);
       BATON_CHECK(st.by_id.at(s->id) == s.get());
       if (s->phase == Sequence::Phase::kRunning || s->phase == Sequence::Phase::kWaiting) ++queued;
-      if (s->phase != Sequence::Phase::kWaiting) continue;
-      waiting_tokens += s->length();
+      const bool waits = s->phase == Sequence::Phase::kWaiting, is_parked = s->phase == Sequence::Phase::kParked;
+      parked += is_parked;
+      if (!waits && !is_parked) continue;
+      waiting_tokens += waits ? s->length() : 0;
       BATON_CHECK(s->kv.tables.empty() && s->computed == 0 && !s->on_executor, "sequence ", s->id, " waits with KV");
+      BATON_CHECK(waits ? st.HasCredit(*s) : !s->undelivered.empty(), "sequence ", s->id, " has ",
+                  s->undelivered.size(), " undelivered tokens and is ", waits ? "queued" : "parked");
     }
   }
   BATON_CHECK(sequences == st.by_id.size() && queued == st.running.size() + st.waiting.size());
+  BATON_CHECK(parked == st.parked, parked, " are parked, ", st.parked, " kept");
   BATON_CHECK(waiting_tokens == st.waiting_tokens, waiting_tokens, " tokens wait, ", st.waiting_tokens, " kept");
 }
 

@@ -57,10 +57,6 @@ void Scheduler::State::ExpireDeadlines(TimePoint now) {
   }
 }
 
-bool Scheduler::State::HasCredit(const Sequence& s) const {
-  return static_cast<int32_t>(s.undelivered.size()) < options.max_undelivered_tokens;
-}
-
 // Sequences of a step that a sequence stands for: all its request's choices, or beams, before they fork.
 int32_t Scheduler::State::SequencesOf(const Sequence& s) const {
   return s.request->forked ? 1 : DecodingSequences(s.request->request.sampling);
@@ -76,7 +72,7 @@ void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   for (Sequence* s : running) {
     if (s->remaining() == 1 && s->request->forked && HasCredit(*s) && !s->sits_out()) ready.push_back(s);
   }
-  const auto room = static_cast<size_t>(std::min(sequences_left, rows_left));
+  const auto room = static_cast<size_t>(std::min(PlacesForDecodes(static_cast<int32_t>(ready.size())), rows_left));
   if (ready.size() > room) {
     // Not all fit: those that waited longest, so that every sequence gets its turn.
     std::stable_sort(ready.begin(), ready.end(), [](auto* a, auto* b) { return a->turn < b->turn; });
@@ -97,8 +93,18 @@ void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   }
 }
 
+// When more decode than have places, the first prefill that runs keeps its own: they would starve it.
+int32_t Scheduler::State::PlacesForDecodes(int32_t ready) const {
+  for (const Sequence* s : running) {
+    if (!HasCredit(*s) || (s->remaining() == 1 && s->request->forked) || s->computable() == 0) continue;
+    const int32_t its = SequencesOf(*s);
+    return ready + its > sequences_left && its <= sequences_left / 2 ? sequences_left - its : sequences_left;
+  }
+  return sequences_left;
+}
+
 void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
-  // By index: juniors may be preempted, which shortens the list behind.
+  // By index: juniors may be preempted, and those without credit parked, which shortens the list.
   for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
     Sequence& s = *running[i];
     if (s.in_plans > 0 || !HasCredit(s) || (s.remaining() == 1 && s.request->forked) || s.computable() == 0) continue;
@@ -106,7 +112,9 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
     if (!MayBegin(s, chunk)) continue;
-    if (MakeRoom(s, chunk, plan, now)) Schedule(s, chunk, plan, now);
+    const bool roomy = MakeRoom(s, chunk, plan, now);
+    i = static_cast<size_t>(std::find(running.begin(), running.end(), &s) - running.begin());
+    if (roomy) Schedule(s, chunk, plan, now);
   }
 }
 
@@ -165,7 +173,7 @@ bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   for (;;) {
     if (cache.Grow(s.kv, end) && cache.MakeWritable(s.kv, s.computed, end, plan.copies, plans.back().copy_sources))
       return true;
-    if (!policy->ReleasePins() && !PreemptJuniorOf(s, now)) return false;
+    if (!ParkOne() && !policy->ReleasePins() && !PreemptJuniorOf(s, now)) return false;
   }
 }
 
@@ -199,16 +207,20 @@ void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
     return;
   }
   if (victim.request->beams && victim.request->forked) return RestartSearch(*victim.request);
-  LeaveQueues(victim);
-  victim.kv.Clear();
-  victim.computed = 0;
-  if (std::exchange(victim.on_executor, false)) forget.push_back(victim.id);
+  GiveUpBlocks(victim);
   Enqueue(victim);
+}
+
+void Scheduler::State::GiveUpBlocks(Sequence& s) {
+  LeaveQueues(s);
+  s.kv.Clear();
+  s.computed = 0;
+  if (std::exchange(s.on_executor, false)) forget.push_back(s.id);
 }
 
 void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
   int32_t slots = options.max_num_seqs;
-  for (const Sequence* s : running) slots -= SequencesOf(*s);
+  for (const Sequence* s : running) slots -= HasCredit(*s) ? SequencesOf(*s) : 0;
   while (!waiting.empty() && prefill_left > 0 && rows_left > 0 && sequences_left > 0) {
     Sequence* const first = FirstThatMayBegin();
     if (first == nullptr) return;
@@ -249,17 +261,23 @@ bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
 }
 
 // All of the sequence's tokens and what running prefills still need must fit, and one block per running sequence must
-// stay free: an admitted request seldom has to be preempted. With nothing running the first in line is always admitted.
-bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
-  for (int32_t g = 0; g < cache.num_groups(); ++g) {
-    const auto still_needed = [&](const Sequence& q) {
-      const int32_t have = q.kv.tables[static_cast<size_t>(g)].owned();
-      return std::max(0, cache.MaxBlocksOf(g, q.length(), options.max_num_batched_tokens) - have);
-    };
-    const auto growth = [&](const Sequence& q) { return q.request->beams ? SequencesOf(q) : 1; };
-    int64_t need = still_needed(s) + growth(s) - 1;
-    for (const Sequence* q : running) need += growth(*q) + still_needed(*q);
-    if (need > cache.pool(g).available_blocks() && !running.empty()) return false;
+// stay free: an admitted request seldom has to be preempted. Of those without credit none counts.
+int64_t Scheduler::State::MissingBesidesRunning(const Sequence& s, int32_t g) const {
+  const auto still_needed = [&](const Sequence& q) {
+    const int32_t have = q.kv.tables[static_cast<size_t>(g)].owned();
+    return std::max(0, cache.MaxBlocksOf(g, q.length(), options.max_num_batched_tokens) - have);
+  };
+  const auto growth = [&](const Sequence& q) { return q.request->beams ? SequencesOf(q) : 1; };
+  int64_t need = still_needed(s) + growth(s) - 1;
+  for (const Sequence* q : running) need += HasCredit(*q) ? growth(*q) + still_needed(*q) : 0;
+  return need - cache.pool(g).available_blocks();
+}
+
+// With nobody else running the first in line is always admitted.
+bool Scheduler::State::FitsBesidesRunning(const Sequence& s) {
+  if (ParkFor([&](int32_t g) { return MissingBesidesRunning(s, g); })) return true;
+  if (RunningWithCredit() > 0) return false;
+  while (ParkOne()) {
   }
   return true;
 }

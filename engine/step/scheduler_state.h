@@ -1,9 +1,10 @@
-// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc, scheduler_ahead.cc,
-// scheduler_commit.cc and scheduler_beams.cc.
+// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc, scheduler_credit.cc,
+// scheduler_ahead.cc, scheduler_commit.cc and scheduler_beams.cc.
 // Not for other folders.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -20,7 +21,8 @@ struct RequestState;
 /// One choice of a request, or one beam of its beam search. Before the first token of an n > 1 request, or of a beam
 /// search, its only sequence carries the prefill for all.
 struct Sequence {
-  enum class Phase : uint8_t { kWaiting, kRunning, kHeld, kFinished };
+  /// kParked: without credit it has given up its blocks; it waits for its reader, and holds up nobody who waits.
+  enum class Phase : uint8_t { kWaiting, kRunning, kParked, kHeld, kFinished };
 
   SequenceId id = 0;
   RequestState* request = nullptr;
@@ -116,13 +118,17 @@ class Scheduler::State {
   // scheduler_plan.cc
   void ExpireDeadlines(TimePoint now);
   void PlanDecodes(StepPlan& plan, TimePoint now);
+  int32_t PlacesForDecodes(int32_t ready) const;
   void PlanPrefills(StepPlan& plan, TimePoint now);
   void Admit(StepPlan& plan, TimePoint now);
   bool TryAdmit(Sequence& sequence, StepPlan& plan);
-  bool FitsBesidesRunning(const Sequence& sequence) const;
+  int64_t MissingBesidesRunning(const Sequence& sequence, int32_t group) const;
+  bool FitsBesidesRunning(const Sequence& sequence);
   bool MakeRoom(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
   bool PreemptJuniorOf(const Sequence& sequence, TimePoint now);
   void Preempt(Sequence& victim, TimePoint now);
+  /// It runs no more, and is computed again should it go on.
+  void GiveUpBlocks(Sequence& sequence);
   double StepLimitMs() const;
   int32_t ChunkFor(const Sequence& sequence) const;
   bool IsPartial(const Sequence& sequence) const;
@@ -133,11 +139,24 @@ class Scheduler::State {
   void Schedule(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
   void AddToExecutor(Sequence& sequence, StepPlan& plan);
   void ForkAtFirstToken(Sequence& carrier, StepPlan& plan);
-  bool HasCredit(const Sequence& sequence) const;
   int32_t SequencesOf(const Sequence& sequence) const;
   bool ScoresPrompt(const Sequence& sequence) const;
   void EnterPlan(Sequence& sequence);
   SequenceStep& AddRows(Sequence& sequence, int32_t context, int32_t tokens, StepPlan& plan);
+
+  // scheduler_credit.cc
+  /// What of its output has not been taken leaves room for another token.
+  bool HasCredit(const Sequence& sequence) const;
+  int32_t RunningWithCredit() const;
+  bool MayBeParked(const Sequence& sequence) const;
+  /// That parking may free, at most.
+  int64_t BlocksWithoutCredit(int32_t group) const;
+  /// Parks until no group misses a block, and nobody where that would not be enough. False: some are still missing.
+  bool ParkFor(const std::function<int64_t(int32_t group)>& missing);
+  /// Some sequence without credit gives up its blocks. False: none has any.
+  bool ParkOne();
+  /// Deliver, when its credit grew.
+  void DeliverAndUnpark(Sequence& sequence, TimePoint now);
 
   // scheduler_ahead.cc
   bool EndsByLength(const Sequence& sequence) const;
@@ -177,7 +196,7 @@ class Scheduler::State {
 
   absl::flat_hash_map<RequestKey, std::unique_ptr<RequestState>> requests;
   absl::flat_hash_map<SequenceId, Sequence*> by_id;
-  std::vector<Sequence*> running;  ///< sorted by Senior
+  std::vector<Sequence*> running;  ///< sorted by Senior; more than max_num_seqs where some have no credit
   std::set<Sequence*, Senior> waiting;
   int64_t waiting_tokens = 0;
   std::vector<SequenceOutput> outputs;
@@ -199,7 +218,7 @@ class Scheduler::State {
   uint64_t next_arrival = 1;
   uint64_t next_turn = 1;
   SequenceId next_id = 1;
-  int32_t held = 0;
+  int32_t held = 0, parked = 0;
   int64_t steps_ended = 0, computed_tokens = 0;
   Duration step_time{}, prefill_time{};
   StepSizes step_sizes;

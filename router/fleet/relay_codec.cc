@@ -340,6 +340,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.leaked_kv_blocks = l.leaked_kv_blocks();
   out.calls_refused = l.calls_refused();
   out.kv_empty_tokens = l.kv_empty_tokens();
+  out.unread = std::max(0, l.unread());
   const auto buckets = std::min(out.step_sizes.steps.size(), static_cast<size_t>(l.steps_by_tokens_size()));
   std::copy_n(l.steps_by_tokens().begin(), buckets, out.step_sizes.steps.begin());
   out.step_sizes.tokens = l.step_tokens();

@@ -72,6 +72,7 @@ struct GrammarLoad {
 
 struct WorkerLoad {
   int32_t running = 0, waiting = 0;  ///< sequences
+  int32_t unread = 0;                ///< sequences without credit
   int64_t queued_tokens = 0;
   int64_t kv_blocks_used = 0, kv_blocks_total = 0, kv_blocks_shared = 0;
   uint64_t steps = 0;

@@ -80,6 +80,8 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
     const WorkerLoad load = ready ? w.load : WorkerLoad{};
     f_->Gauge("vllm:num_requests_running", "Requests in execution", with).Set(load.running);
     f_->Gauge("vllm:num_requests_waiting", "Requests waiting", with).Set(load.waiting);
+    f_->Gauge("baton_sequences_unread", "Sequences in no step until their readers take something", with)
+        .Set(load.unread);
     f_->Gauge("vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1", with)
         .Set(load.kv_blocks_total > 0
                  ? static_cast<double>(load.kv_blocks_used) / static_cast<double>(load.kv_blocks_total)

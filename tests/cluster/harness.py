@@ -197,6 +197,10 @@ class Cluster:
         assert found, f"no metric {name}"
         return total
 
+    def sequences(self):
+        """Of all workers: those that run, and those whose readers take nothing."""
+        return self.metric("vllm:num_requests_running") + self.metric("baton_sequences_unread")
+
     def wait_until(self, condition, what, seconds=30):
         deadline = time.monotonic() + seconds
         while True:

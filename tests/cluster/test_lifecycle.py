@@ -95,7 +95,7 @@ class Lifecycle(unittest.TestCase):
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             s.recv(1)
             s.close()
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
+            c.wait_until(lambda: c.sequences() == 0, "cancelled on the worker", 10)
 
     def test_client_that_reads_nothing_is_dropped_and_its_memory_comes_back(self):
         with Cluster(args=["--write-timeout-ms", "500", "--relay-credit-tokens", "64", "--write-buffer-bytes", "4096"]) as c:
@@ -108,7 +108,7 @@ class Lifecycle(unittest.TestCase):
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
                           + body)
                 c.wait_until(lambda: c.metric("vllm:generation_tokens_total") > 0, "it runs")
-                c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker")
+                c.wait_until(lambda: c.sequences() == 0, "cancelled on the worker")
                 self.assertLess(c.metric("vllm:generation_tokens_total"), 2000, "long before its end")
                 c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are free")
                 self.assertEqual(c.metric("baton_router_running_requests"), 0)

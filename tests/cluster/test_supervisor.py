@@ -86,7 +86,7 @@ class RouterDies(unittest.TestCase):
             with HeldStream(c):
                 c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") > 0, "it runs")
                 self.kill_router(c)
-            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
+            c.wait_until(lambda: c.sequences() == 0, "cancelled on the worker", 10)
             c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are free", 10)
 
 

@@ -279,7 +279,7 @@ class TwoRouters(Routers):
                 with a:
                     held = [not_reading(a, {**slow, "n": 4, "seed": i}) for i in range(2)]
                     self.addCleanup(lambda: [s.close() for s in held])
-                    b.wait_until(lambda: b.metric("vllm:num_requests_running") >= 8, "both run")
+                    b.wait_until(lambda: b.sequences() >= 8, "both run")
                     seen = []
 
                     def starved():
@@ -292,7 +292,7 @@ class TwoRouters(Routers):
                     stream = threading.Thread(target=lambda: got.append(answer(b, {**BODY, "max_tokens": 1400, "ignore_eos": True})))
                     stream.start()
                     a.kill()
-                    b.wait_until(lambda: b.metric("vllm:num_requests_running") <= 1, "its sequences end", 5)
+                    b.wait_until(lambda: b.sequences() <= 1, "its sequences end", 5)
                     stream.join(60)
                     self.assertEqual(got, [alone], "the other router's answer goes on as if nothing had been")
                 b.wait_until(lambda: b.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are free", 5)

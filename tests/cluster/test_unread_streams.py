@@ -1,11 +1,15 @@
-"""Streams of a worker's port that a peer opens and does not read: how many he may have, for how long, and that its routers notice nothing."""
+"""Streams that nobody reads. Answers that a client asks for and does not read keep no other waiting. Streams of a worker's port that a peer
+opens and does not read: how many he may have, for how long, and that its routers notice nothing."""
 import contextlib
 import socket
 import struct
 import time
 import unittest
 
+from harness import Cluster, HeldStream, in_parallel, texts
+from test_disaggregated import LONG, PAIR
 from test_flip import Load, answers
+from test_promise_a import answer
 from test_trust import frame, literal
 from test_two_routers import Router, Routers, Worker
 
@@ -66,6 +70,66 @@ class Peer:
 
     def __exit__(self, *_):
         self.socket.close()
+
+
+class UnreadAnswers(unittest.TestCase):
+    """Clients that ask for much and read nothing but the beginning."""
+
+    OTHER = {"model": "tiny-llama", "prompt": LONG[::-1], "max_tokens": 48, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+
+    def whole(self, cluster, body, seeds):
+        """What each seed's request is answered, in texts."""
+        return in_parallel([lambda s=seed: [choice["text"] for choice in cluster.post("/v1/completions", {**body, "seed": s}).json()["choices"]]
+                            for seed in range(seeds)])
+
+    def stand_still(self, cluster, sequences):
+        cluster.wait_until(lambda: cluster.metric("baton_sequences_unread") == sequences and cluster.metric("vllm:num_requests_running") == 0
+                           and cluster.metric("vllm:num_requests_waiting") == 0, f"{sequences} sequences have come as far as they may", 120)
+
+    def is_answered_at_once(self, cluster, want):
+        started = time.monotonic()
+        got = in_parallel([lambda: answer(cluster, self.OTHER) for _ in range(4)])
+        self.assertLess(time.monotonic() - started, 10)
+        self.assertEqual(got, [want] * 4)
+
+    def read_to_their_ends(self, cluster, held, whole):
+        got = in_parallel([lambda s=s: texts(s.rest()) for s in held])
+        for i, answers_of_one in enumerate(got):
+            self.assertEqual(answers_of_one, whole[i % len(whole)], i)
+        for counter in ("baton_worker_losses_total", "baton_retries_total", "baton_migrations_total"):
+            self.assertEqual((counter, cluster.metric(counter)), (counter, 0))
+
+    def test_all_places_of_a_worker_are_there_for_who_reads(self):
+        """With default flags: as many sequences as --max-num-seqs, of 32 clients."""
+        asked = {"prompt": "one two three", "max_tokens": 1900, "temperature": 1, "n": 4, "logprobs": None}
+        with Cluster(args=["--prefill", 1, "--decode", 1]) as c, contextlib.ExitStack() as stack:
+            want = answer(c, self.OTHER)
+            whole = self.whole(c, {"model": "tiny-llama", "ignore_eos": True, **asked}, 4)
+            held = [stack.enter_context(HeldStream(c, **asked, seed=i % 4)) for i in range(32)]
+            self.stand_still(c, 128)
+            self.is_answered_at_once(c, want)
+            self.read_to_their_ends(c, held, whole)
+
+    def test_the_memory_of_a_worker_is_there_for_who_reads(self):
+        asked = {"prompt": LONG, "max_tokens": 300, "temperature": 1, "n": 8}
+        with Cluster(args=["--threads", 1]) as alone:
+            want = answer(alone, self.OTHER)
+            whole = self.whole(alone, {"model": "tiny-llama", "ignore_eos": True, **asked, "logprobs": 20}, 3)
+        small = ["--decode.kv-cache-memory", "13M", "--relay-credit-tokens", 16, "--write-buffer-bytes", 4096, "--write-timeout-ms", 600000]
+        with Cluster(args=[*PAIR, *small]) as c, contextlib.ExitStack() as stack:
+            held = [stack.enter_context(HeldStream(c, **asked, seed=i % 3)) for i in range(12)]
+            self.stand_still(c, 96)
+            self.assertGreater(c.metric("vllm:num_preemptions_total"), 0, "they have had more blocks than there are")
+            self.is_answered_at_once(c, want)
+            self.assertEqual(c.metric("baton_handoff_no_room_total"), 0)
+            self.read_to_their_ends(c, held, whole)
+
+    def test_a_worker_whose_readers_all_stand_still_is_not_lost(self):
+        with Cluster(args=["--threads", 1, "--step-stall-ms", 500]) as c, HeldStream(c, seed=1) as held:
+            self.stand_still(c, 4)
+            since = time.monotonic()
+            c.wait_until(lambda: time.monotonic() > since + 3, "six times as long as a worker may stand still")
+            self.read_to_their_ends(c, [held], self.whole(c, held.body, 2)[1:])
 
 
 class UnreadStreams(Routers):

@@ -115,6 +115,7 @@ v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
   v1::Load out;
   out.set_running(load.running_sequences);
   out.set_waiting(load.waiting_requests);
+  out.set_unread(load.unread_sequences);
   out.set_queued_tokens(load.waiting_tokens + load.prefill_tokens_left);
   if (!load.used_blocks.empty()) {
     out.set_kv_blocks_used(load.used_blocks[0]);

@@ -1,5 +1,6 @@
 // Promise A at the level of the engine: 32 requests with mixed sampling fields, together, answer bit for bit what each
-// answers alone: at any chunk size, with and without prefix hits, preempted or not, with steps cancelled half way.
+// answers alone: at any chunk size, with and without prefix hits, preempted or not, with steps cancelled half way, and
+// whenever their readers take something.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -19,6 +20,7 @@ struct Load {
   bool prefix_caching = true;
   bool cancel_steps = false;
   int32_t max_seqs = 64;
+  bool slow_readers = false;  ///< they take some tokens now and then
 };
 
 Request RequestNumber(int i) {
@@ -42,6 +44,7 @@ SteppedEngineOptions OptionsFor(const Load& load) {
   o.scheduler.max_num_seqs = load.max_seqs;
   o.scheduler.max_step_ms = 0;
   o.scheduler.max_logit_rows = 24;
+  if (load.slow_readers) o.scheduler.max_undelivered_tokens = 3;
   return o;
 }
 
@@ -58,15 +61,29 @@ std::map<AnswerKey, std::string> Alone(int32_t window) {
 
 struct Seen {
   int64_t preemptions = 0, cached_tokens = 0, cancelled_steps = 0;
+  int32_t unread = 0;  ///< at most, at once
 };
+
+/// Some reader takes up to 8 tokens of each choice.
+void ReadSome(SteppedEngine& h, std::mt19937& rng, std::vector<int32_t>& read) {
+  const size_t i = rng() % read.size();
+  read[i] += static_cast<int32_t>(rng() % 9);
+  for (uint32_t choice = 0; choice < 4; ++choice) h.scheduler().SetCredit(i + 1, choice, read[i], h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+}
 
 Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>& alone) {
   SteppedEngine h(OptionsFor(load));
   std::mt19937 rng(static_cast<unsigned>(load.chunk + load.blocks));
+  std::vector<int32_t> read;
   for (int i = 0; i < kRequests; ++i) {
-    EXPECT_TRUE(h.Add(RequestNumber(i)).ok());
+    Request r = RequestNumber(i);
+    read.push_back(static_cast<int32_t>(r.tokens.size()));
+    if (load.slow_readers) r.credit = read.back();
+    EXPECT_TRUE(h.Add(std::move(r)).ok());
     if (rng() % 2 == 0) h.Step();
   }
+  int32_t unread = 0;
   while (!h.scheduler().Idle()) {
     const bool cancel = load.cancel_steps && rng() % 3 == 0;
     h.fake().before_forward = cancel ? std::function<absl::Status()>([&] {
@@ -75,6 +92,8 @@ Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>
     })
                                      : nullptr;
     h.Step();
+    unread = std::max(unread, h.scheduler().Load().unread_sequences);
+    if (load.slow_readers) ReadSome(h, rng, read);
   }
   EXPECT_EQ(h.answers.size(), alone.size());
   for (const auto& [key, answer] : h.answers) {
@@ -82,7 +101,7 @@ Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>
         << "request " << key.first << " choice " << key.second << " chunk " << load.chunk << " blocks " << load.blocks;
   }
   const SchedulerLoad l = h.scheduler().Load();
-  return {l.preemptions, l.cached_tokens, l.cancelled_steps};
+  return {l.preemptions, l.cached_tokens, l.cancelled_steps, unread};
 }
 
 TEST(PromiseA, TogetherIsAloneAtEveryChunkSize) {
@@ -109,6 +128,16 @@ TEST(PromiseA, PreemptionChangesNothing) {
   for (const int32_t chunk : {16, 64, 2048}) {
     const Load load{.chunk = chunk, .blocks = 22, .max_seqs = 16};
     EXPECT_GT(ExpectSameTogether(load, alone).preemptions, 0) << chunk;
+  }
+}
+
+TEST(PromiseA, ReadersThatStopAndGoOnChangeNothing) {
+  const auto alone = Alone(0);
+  for (const auto& [blocks, cancel] : {std::pair{22, false}, {40, true}, {600, false}}) {
+    const Load load{.chunk = 64, .blocks = blocks, .cancel_steps = cancel, .max_seqs = 8, .slow_readers = true};
+    const Seen seen = ExpectSameTogether(load, alone);
+    EXPECT_GT(seen.unread, load.max_seqs) << "more than a step has places for wait for their readers";
+    EXPECT_EQ(seen.preemptions > 0, blocks < 600) << blocks;
   }
 }
 

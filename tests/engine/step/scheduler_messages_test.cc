@@ -248,24 +248,6 @@ TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
   EXPECT_TRUE(h.scheduler().Idle());
 }
 
-TEST(SchedulerCredit, ASequenceWithoutCreditKeepsItsPlace) {
-  SteppedEngineOptions o = MessagesOptions();
-  o.scheduler.max_num_seqs = 4;
-  SteppedEngine h(o);
-  for (RequestKey key : {1, 2}) {
-    Request stalled = Endless(key, 20, 100);
-    stalled.credit = 20;
-    ASSERT_TRUE(h.Add(stalled).ok());
-  }
-  while (h.Step()) {
-  }
-  EXPECT_EQ(h.scheduler().Load().running_sequences, 2) << "both stand still";
-  for (RequestKey key = 3; key <= 8; ++key) ASSERT_TRUE(h.Add(Endless(key, 20, 5)).ok());
-  while (h.Step()) EXPECT_LE(h.scheduler().Load().running_sequences, 4) << "step " << h.plan().step;
-  for (RequestKey key = 3; key <= 8; ++key) EXPECT_EQ((h.answers[{key, 0}].tokens.size()), 5u) << key;
-  h.scheduler().CancelAll(h.now);
-}
-
 TEST(SchedulerCredit, ASequenceWithoutCreditHoldsUpNoOther) {
   SteppedEngine h(MessagesOptions());
   Request stalled = Endless(1, 20, 100);
