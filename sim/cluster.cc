@@ -67,6 +67,8 @@ void Cluster::Start() {
     RouterProcess& router = *routers_[time_.Below(routers_.size())];
     const Duration at = time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms));
     time_.After(at, [this, &router, view, i] { router.Ask(asked_[static_cast<size_t>(i)], view); });
+    if (scenario_.pauses > 0 && time_.Chance(scenario_.pauses))
+      time_.After(at, [this, &router, view] { StopReading(router, view); });
     if (!time_.Chance(scenario_.leave)) continue;
     time_.After(at + time_.Between(milliseconds(0), milliseconds(300)), [&router, view] {
       if (view->end != ClientView::End::kNone) return;
@@ -74,6 +76,19 @@ void Cluster::Start() {
       router.Leave(*view);
     });
   }
+}
+
+/// For a while, and again until faults end.
+void Cluster::StopReading(RouterProcess& router, const std::shared_ptr<ClientView>& view) {
+  if (view->end != ClientView::End::kNone || !faults_on_) return;
+  view->reads = false;
+  time_.After(time_.Between(milliseconds(10), milliseconds(2000)), [this, &router, view] {
+    for (const auto& worker : workers_) most_unread_ = std::max(most_unread_, worker->unread());
+    view->reads = true;
+    router.Drained(*view);
+    time_.After(time_.Between(milliseconds(1), milliseconds(300)),
+                [this, &router, view] { StopReading(router, view); });
+  });
 }
 
 bool Cluster::AllEnded() const {

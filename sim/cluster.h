@@ -60,8 +60,11 @@ class Cluster {
   int deaths() const { return disturber_->deaths(); }
   const char* rank_moment() const { return disturber_->rank_moment(); }
   int completed() const;
+  /// Sequences without credit at one worker, at most.
+  int32_t most_unread() const { return most_unread_; }
 
  private:
+  void StopReading(RouterProcess& router, const std::shared_ptr<ClientView>& view);
   bool MayTake(const RouterProcess& router, const WorkerNode& worker) const;
 
   const ClusterScenario scenario_;
@@ -69,6 +72,7 @@ class Cluster {
   const TimePoint begin_;
   bool faults_on_ = true;
   std::string broken_;  ///< promise
+  int32_t most_unread_ = 0;
   FaultCounters faults_;
   const std::shared_ptr<SimNetwork> network_;
   ProofEngine engines_{scenario_};

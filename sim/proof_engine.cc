@@ -29,6 +29,7 @@ engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int 
   options.scheduler.max_model_len = scenario.max_model_len;
   options.scheduler.max_step_ms = 0;
   options.scheduler.max_num_batched_tokens = scenario.chunk;
+  if (scenario.undelivered_tokens > 0) options.scheduler.max_undelivered_tokens = scenario.undelivered_tokens;
   options.grammars = std::make_shared<engine::GrammarPool>(Compiler(), 0);
   return options;
 }

@@ -192,6 +192,14 @@ void RouterProcess::Leave(const ClientView& view) {
   }
 }
 
+void RouterProcess::Drained(const ClientView& view) {
+  if (!life_now_) return;
+  for (const Asked& asked : life_now_->asked) {
+    if (asked.view.get() == &view && asked.call)
+      asked.call->loop().Post([call = asked.call] { call->OutputDrained(); });
+  }
+}
+
 int RouterProcess::ready_workers() const {
   if (life_now_ == nullptr) return 0;
   return static_cast<int>(std::ranges::count_if(life_now_->fleet->Views(), [](const router::LinkView& view) {

@@ -59,6 +59,8 @@ class RouterProcess final : public Process {
   void OnWorkerGone(const WorkerNode& worker) { Break(worker); }
   /// Clients leave now.
   void Leave(const ClientView& view);
+  /// The client has taken what there was.
+  void Drained(const ClientView& view);
 
   bool ready() const { return life_now_ != nullptr && life_now_->fleet->ReadinessNow().ready; }
   /// Workers that take requests.

@@ -245,9 +245,23 @@ void DrawOneRank(ClusterScenario& s, Dice& dice) {
 
 ClusterScenario Unchanged(uint64_t seed, bool one_fault);
 
+/// Answers longer than what is kept for who does not read, in little memory.
+ClusterScenario WithReaders(uint64_t seed) {
+  ClusterScenario s = Unchanged(seed, /*one_fault=*/false);
+  Dice dice(~seed);
+  s.credit_tokens = dice.Pick(2, 8);
+  s.undelivered_tokens = dice.Pick(1, 4);
+  s.pauses = 0.7;
+  s.requests = std::max(s.requests, dice.Pick(6, 12));
+  s.most_tokens = 64;
+  if (dice.OneOf(2)) s.decode_blocks = 24;
+  return s;
+}
+
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  if (seed >= kSeedsOfReaders) return WithReaders(seed);
   const bool has_ranks = seed >= kSeedsOfRanks, upgrades = seed >= kSeedsOfRankUpgrades;
   const bool one_rank = seed >= kSeedsOfOneRank && !upgrades;
   ClusterScenario s = Unchanged(seed, one_rank || seed % 4 == 3);
@@ -329,6 +343,8 @@ std::string ClusterScenario::Text() const {
             {"odd decode workers", odd_decodes},
             {"of another dtype", odd_dtype ? 1 : 0},
             {"credit", credit_tokens},
+            {"kept", undelivered_tokens},
+            {"pauses", pauses},
             {"timeout ms", timeout_ms},
             {"busy", busy},
             {"turns", most_turns},

@@ -27,6 +27,8 @@ inline constexpr uint64_t kSeedsOfOneRank = 8'000'000;
 inline constexpr uint64_t kSeedsOfRankUpgrades = 9'000'000;
 /// And from here on operators drain them, too, and take back what they ordered.
 inline constexpr uint64_t kSeedsOfOrders = 10'000'000;
+/// From here on they are as seeds with grammars, and many clients stop reading now and then.
+inline constexpr uint64_t kSeedsOfReaders = 11'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -72,6 +74,8 @@ struct ClusterScenario {
   int odd_prefills = 0, odd_decodes = 0;
   bool odd_dtype = false;      ///< they keep KV in another element type as well
   int credit_tokens = 0;       ///< of --relay-credit-tokens; 0: the default
+  int undelivered_tokens = 0;  ///< SchedulerOptions::max_undelivered_tokens; 0: the default
+  double pauses = 0;           ///< share of clients that stop reading now and then
   bool slow = false;           ///< prompts and answers take seconds
   int timeout_ms = 0;          ///< of some requests; 0: of none
   int no_room_ms = 20000;      ///< PushOptions::no_room_after

@@ -153,6 +153,8 @@ class WorkerNode : public Process {
   /// Runs at the end of the turn that runs now.
   void AtTurnEnd(std::function<void()> work) { at_turn_end_.push_back(std::move(work)); }
   engine::SchedulerLoad LoadNow() const { return engine_->scheduler().Load(); }
+  /// Its sequences without credit.
+  int32_t unread() const { return engine_ == nullptr ? 0 : LoadNow().unread_sequences; }
   /// How long its steps took, all together.
   Duration busy() const { return busy_; }
 

@@ -277,6 +277,26 @@ TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   EXPECT_GT(migrations, 0);
 }
 
+/// Clients stop reading and go on, and all else happens.
+TEST(ClusterSim, NoSeedOfReadersBreaksAPromise) {
+  SetLogLevel("error");
+  int unread = 0, several = 0, completed = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_READER_SEEDS", 100);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfReaders + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfReaders + seed
+                           << " cluster_sim_test";
+    completed += checked.cluster().completed();
+    unread += checked.cluster().most_unread() > 0, several += checked.cluster().most_unread() > 2;
+  }
+  std::cout << completed << " requests answered; sequences without credit in " << unread << " seeds, several in "
+            << several << "\n";
+  for (int often : {unread, several}) EXPECT_GT(often, 20) << "else little was seen";
+}
+
 /// Seeds that were red, and why.
 struct OnceRed {
   uint64_t seed;
