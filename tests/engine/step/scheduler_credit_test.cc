@@ -45,7 +45,7 @@ void Read(SteppedEngine& h, RequestKey key, int32_t n = 1, int32_t position = kU
   h.Collect(h.scheduler().TakeOutputs());
 }
 
-void ExpectAsAlone(SteppedEngine& h, Request request) {
+void ExpectAnswerAsAlone(SteppedEngine& h, Request request) {
   SteppedEngine alone(CreditOptions(256));
   request.credit = kUnlimitedCredit;
   ASSERT_TRUE(alone.Add(request).ok());
@@ -77,8 +77,8 @@ TEST(SchedulerCredit, ASequenceWithoutCreditTakesNoPlace) {
   StepUntilNothingIsToBeDone(h);
   EXPECT_TRUE(h.scheduler().Idle());
   EXPECT_EQ(Preemptions(h), 0) << "there was room for all";
-  for (const Request& r : unread) ExpectAsAlone(h, r);
-  ExpectAsAlone(h, reader);
+  for (const Request& r : unread) ExpectAnswerAsAlone(h, r);
+  ExpectAnswerAsAlone(h, reader);
 }
 
 TEST(SchedulerCredit, ItsBlocksGoToWhoLacksSomeAndToNobodyElse) {
@@ -99,8 +99,8 @@ TEST(SchedulerCredit, ItsBlocksGoToWhoLacksSomeAndToNobodyElse) {
   EXPECT_EQ(h.scheduler().Load().waiting_requests, 0) << "the one that gave up its blocks is in nobody's way";
   for (const Request& r : unread) Read(h, r.key);
   h.RunAll();
-  for (const Request& r : unread) ExpectAsAlone(h, r);
-  ExpectAsAlone(h, reader);
+  for (const Request& r : unread) ExpectAnswerAsAlone(h, r);
+  ExpectAnswerAsAlone(h, reader);
 }
 
 TEST(SchedulerCredit, WhoseReaderTookNothingForTheLongestLosesItsBlocksFirst) {
@@ -136,8 +136,8 @@ TEST(SchedulerCredit, NobodyComesBackBeforeAllIsTaken) {
   EXPECT_GT(h.fake().rows_run, rows);
   Read(h, 1);
   h.RunAll();
-  ExpectAsAlone(h, unread);
-  ExpectAsAlone(h, reader);
+  ExpectAnswerAsAlone(h, unread);
+  ExpectAnswerAsAlone(h, reader);
 }
 
 TEST(SchedulerCredit, HoweverManyComeEachLosesItsBlocksOnce) {
@@ -161,7 +161,7 @@ TEST(SchedulerCredit, HoweverManyComeEachLosesItsBlocksOnce) {
   EXPECT_GE(Preemptions(h), 1);
   for (RequestKey key = 1; key <= 6; ++key) Read(h, key);
   h.RunAll();
-  for (const Request& r : asked) ExpectAsAlone(h, r);
+  for (const Request& r : asked) ExpectAnswerAsAlone(h, r);
 }
 
 TEST(SchedulerCredit, AllOfThemGiveWayToOneThatNeedsThePool) {
@@ -177,8 +177,8 @@ TEST(SchedulerCredit, AllOfThemGiveWayToOneThatNeedsThePool) {
   EXPECT_EQ((h.answers[{3, 0}].finish), FinishReason::kLength);
   for (RequestKey key : {1, 2}) Read(h, key, 2);
   h.RunAll();
-  ExpectAsAlone(h, Unread(1, 30, 80));
-  ExpectAsAlone(h, Unread(2, 60, 80, 2));
+  ExpectAnswerAsAlone(h, Unread(1, 30, 80));
+  ExpectAnswerAsAlone(h, Unread(2, 60, 80, 2));
 }
 
 TEST(SchedulerCredit, TheQueueOfWhoDoesNotFitCostsThemNothing) {
@@ -196,7 +196,7 @@ TEST(SchedulerCredit, TheQueueOfWhoDoesNotFitCostsThemNothing) {
   h.RunAll();
 }
 
-class Role final : public RolePolicy {
+class ReadersRole final : public RolePolicy {
  public:
   bool HoldAfterFirstToken(RequestKey key) const override { return key == hold; }
   bool ReleasePins() override {
@@ -210,7 +210,7 @@ class Role final : public RolePolicy {
 };
 
 TEST(SchedulerCredit, RunningOnesTakeItsBlocksBeforePinsAndJuniorsAndItIsNotHandedBack) {
-  Role role;
+  ReadersRole role;
   role.hand_back = true;
   SteppedEngine h(CreditOptions(12), &role);
   const Request unread = Unread(1, 80, 40), senior = Endless(2, 30, 60), junior = Endless(3, 10, 20);
@@ -225,7 +225,7 @@ TEST(SchedulerCredit, RunningOnesTakeItsBlocksBeforePinsAndJuniorsAndItIsNotHand
   EXPECT_EQ(role.asked, 0);
   Read(h, 1);
   h.RunAll();
-  for (const Request& r : {unread, senior, junior}) ExpectAsAlone(h, r);
+  for (const Request& r : {unread, senior, junior}) ExpectAnswerAsAlone(h, r);
 }
 
 TEST(SchedulerCredit, AHandoffTakesItsBlocksWhereTheyAreEnough) {
@@ -250,12 +250,12 @@ TEST(SchedulerCredit, AHandoffTakesItsBlocksWhereTheyAreEnough) {
   h.pinned = 0;
   Read(h, 1);
   h.RunAll();
-  ExpectAsAlone(h, unread);
-  ExpectAsAlone(h, running);
+  ExpectAnswerAsAlone(h, unread);
+  ExpectAnswerAsAlone(h, running);
 }
 
 TEST(SchedulerCredit, WhatWasHandedOverIsComputedHereWhenItIsReadAgain) {
-  Role role;
+  ReadersRole role;
   role.hold = 1;
   SteppedEngine alone(CreditOptions(256), &role), h(CreditOptions(14), &role);
   for (SteppedEngine* e : {&alone, &h}) {
@@ -280,7 +280,7 @@ TEST(SchedulerCredit, WhatWasHandedOverIsComputedHereWhenItIsReadAgain) {
   Read(h, 2, 2);
   h.RunAll();
   for (uint32_t i : {0u, 1u}) EXPECT_EQ((h.answers[{2, i}].Text()), (alone.answers[{2, i}].Text())) << i;
-  ExpectAsAlone(h, reader);
+  ExpectAnswerAsAlone(h, reader);
 }
 
 TEST(SchedulerCredit, ABeamSearchTakesItsBlocksToo) {
@@ -298,8 +298,8 @@ TEST(SchedulerCredit, ABeamSearchTakesItsBlocksToo) {
   EXPECT_EQ(Preemptions(h), 1) << "the search was not computed again";
   Read(h, 1);
   h.RunAll();
-  ExpectAsAlone(h, unread);
-  ExpectAsAlone(h, beams);
+  ExpectAnswerAsAlone(h, unread);
+  ExpectAnswerAsAlone(h, beams);
 }
 
 TEST(SchedulerCredit, StepsArePlannedAheadBesideThem) {
@@ -317,7 +317,7 @@ TEST(SchedulerCredit, StepsArePlannedAheadBesideThem) {
   EXPECT_EQ(h.steps_ahead - before, 38) << "all but the prefill and the first decode";
   for (RequestKey key = 1; key <= 4; ++key) Read(h, key);
   h.RunAll();
-  for (RequestKey key = 1; key <= 4; ++key) ExpectAsAlone(h, Unread(key, 60, 80));
+  for (RequestKey key = 1; key <= 4; ++key) ExpectAnswerAsAlone(h, Unread(key, 60, 80));
 }
 
 TEST(SchedulerCredit, APrefillGoesOnWhereMoreAreReadAgainThanAStepHasPlacesFor) {
