@@ -8,17 +8,51 @@ import threading
 import time
 import unittest
 
-from harness import Cluster, in_parallel, not_reading
+from harness import Beside, Cluster, in_parallel, not_reading
 from test_disaggregated import HANDOFF, LONG, PAIR, AsAlone, wait_for_memory
 from test_promise_a import answer, bits_of, path_of
 
 TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF]
 
 
-def takes_all(client):
-    with contextlib.suppress(OSError):
-        while client.recv(1 << 16):
-            pass
+class Readers:
+    """Clients that read whatever they are answered, until they leave."""
+
+    def __init__(self, cluster, bodies):
+        self.clients = [not_reading(cluster, body) for body in bodies]
+        self.threads = [threading.Thread(target=self.read, args=(client,)) for client in self.clients]
+
+    def read(self, client):
+        with contextlib.suppress(OSError):
+            while client.recv(1 << 16):
+                pass
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        for client in self.clients:
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        for thread, client in zip(self.threads, self.clients):
+            thread.join()
+            client.close()
+
+
+class MostlyStopped(Beside):
+    """A process that runs for a hundredth of a second, four times a second: it answers, and gets nowhere."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def go_on(self):
+        while not self.over.is_set():
+            os.kill(self.pid, signal.SIGSTOP)
+            self.over.wait(0.24)
+            os.kill(self.pid, signal.SIGCONT)
+            self.over.wait(0.01)
 
 
 class LostWorkers(AsAlone):
@@ -35,36 +69,21 @@ class LostWorkers(AsAlone):
             self.assertNotIn("renewed its credit", c.log.read_text())
 
     def test_a_full_decode_worker_is_a_queue(self):
-        """Answers that are read hold decode's memory, and it stands still for longer than a prefill worker waits for room (20 s). What came
-        after them is answered all the same when it goes on without them."""
+        """Answers that are read hold decode's memory for longer than a prefill worker waits for room (20 s). What came after them is answered
+        all the same when they have left."""
         slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 1400, "ignore_eos": True, "stream": True}
         body = {"model": "tiny-llama", "prompt": LONG[::-1], "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-        no_stall = ["--heartbeat-timeout-ms", 600000, "--step-stall-ms", 600000]
         with Cluster(args=["--threads", 1]) as alone:
             want = answer(alone, body)
-        with Cluster(args=[*PAIR, "--decode.kv-cache-memory", "13M", *no_stall]) as c:
-            held = [not_reading(c, {**slow, "n": 8, "seed": i}) for i in range(12)]
-            readers = [threading.Thread(target=takes_all, args=(s,)) for s in held]
-            for reader in readers:
-                reader.start()
-            try:
+        with Cluster(args=[*PAIR, "--decode.kv-cache-memory", "13M"]) as c:
+            (decode,) = c.workers("decode")
+            got = []
+            waits = threading.Thread(target=lambda: got.append(answer(c, body)))
+            with Readers(c, [{**slow, "n": 8, "seed": i} for i in range(12)]):
                 c.wait_until(lambda: c.metric("baton_handoff_opens_refused_total") > 0, "decode is full")
-                got = []
-                waits = threading.Thread(target=lambda: got.append(answer(c, body)))
                 waits.start()
-                (decode,) = c.workers("decode")
-                os.kill(decode, signal.SIGSTOP)
-                try:
+                with MostlyStopped(decode):
                     c.wait_until(lambda: c.metric("baton_handoff_no_room_total") > 0, "some were refused, and ask again", 60)
-                finally:
-                    os.kill(decode, signal.SIGCONT)
-            finally:
-                for s in held:
-                    s.shutdown(socket.SHUT_RDWR)
-                for reader in readers:
-                    reader.join()
-                for s in held:
-                    s.close()
             waits.join(60)
             self.assertEqual(got, [want])
             wait_for_memory(c, "a full decode worker")

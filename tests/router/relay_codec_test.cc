@@ -227,8 +227,10 @@ TEST(RelayCodec, FiguresOfAWorkerAreNumbers) {
     EXPECT_EQ(DecodeFacts(r).decode_step_ms, 0) << said;
   }
   v1::Load l;
-  l.set_running(-1), l.set_queued_tokens(-1), l.set_kv_blocks_used(-1), l.set_prefill_tokens_per_s(1e300);
+  l.set_running(-1), l.set_unread(-1), l.set_queued_tokens(-1), l.set_kv_blocks_used(-1),
+      l.set_prefill_tokens_per_s(1e300);
   EXPECT_EQ(DecodeLoad(l).running, 0);
+  EXPECT_EQ(DecodeLoad(l).unread, 0);
   EXPECT_EQ(DecodeLoad(l).queued_tokens, 0);
   EXPECT_EQ(DecodeLoad(l).kv_blocks_used, 0);
   EXPECT_EQ(DecodeLoad(l).prefill_tokens_per_s, 1e12);
