@@ -213,7 +213,7 @@ TEST(SchedulerCredit, RunningOnesTakeItsBlocksBeforePinsAndJuniorsAndItIsNotHand
   ReadersRole role;
   role.hand_back = true;
   SteppedEngine h(CreditOptions(12), &role);
-  const Request unread = Unread(1, 80, 40), senior = Endless(2, 30, 60), junior = Endless(3, 10, 20);
+  const Request unread = Unread(1, 80, 40), senior = Endless(2, 30, 60), junior = Endless(3, 10, 60);
   ASSERT_TRUE(h.Add(unread).ok());
   StepUntilNothingIsToBeDone(h);
   ASSERT_TRUE(h.Add(senior).ok() && h.Add(junior).ok());
