@@ -254,7 +254,7 @@ ClusterScenario WithReaders(uint64_t seed) {
   s.pauses = 0.7;
   s.requests = std::max(s.requests, dice.Pick(6, 12));
   s.most_tokens = 64;
-  if (dice.OneOf(2)) s.decode_blocks = 24;
+  if (dice.OneOf(2) && s.max_model_len <= 200) s.decode_blocks = 24;
   return s;
 }
 
