@@ -112,6 +112,7 @@ void Scheduler::State::EndWithoutToken(Sequence& s, const SequenceResult& result
     return EndChoice(*s.request, s.choice, FinishReason::kError, result.error, now);
   s.end.reason = FinishReason::kStop;
   s.end.nothing_allowed = result.no_token == NoToken::kNothingAllowed;
+  s.ends_behind_tokens = true;
   s.computed = s.length() - 1;  // no token came after what is computed
   FinishGenerating(s);
   Deliver(s, now);
@@ -178,6 +179,12 @@ void Scheduler::State::Deliver(Sequence& s, TimePoint now) {
   } else {
     out.tokens.assign(s.undelivered.begin(), s.undelivered.begin() + count);
     s.undelivered.erase(s.undelivered.begin(), s.undelivered.begin() + count);
+  }
+  if (ends && s.ends_behind_tokens &&
+      !out.tokens.empty()) {  // the last token would be taken for one that ends the text
+    outputs.push_back(std::move(out));
+    out = MakeOutput(r, s.choice, now);
+    out.position = s.length();
   }
   if (ends) {
     out.finish = s.end.reason;

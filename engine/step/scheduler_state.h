@@ -40,6 +40,7 @@ struct Sequence {
   std::vector<kernels::SampleResult> undelivered;   ///< the last tokens of `tokens`, not output yet
   std::shared_ptr<AnswerGrammar> grammar;           ///< null: none
   StopDecision end;                                 ///< what is output after the last token
+  bool ends_behind_tokens = false;                  ///< no token is the reason: it is output by itself
   std::optional<kernels::SampleResult> candidates;  ///< of a beam whose next tokens are known: it waits for the others
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }

@@ -202,6 +202,29 @@ TEST_F(GrammarAnswers, EndWhereNothingIsAllowed) {
   EXPECT_TRUE(h.answers.at({3, 0}).nothing_allowed) << "without a grammar, at the first token";
 }
 
+// Else the last token of those that waited for credit would be taken for an eos, and be no text.
+TEST_F(GrammarAnswers, AnEndWithoutATokenComesBehindTheTokensThatWaited) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine h(OptionsFor({}, pool));
+  Request early = Asking(1, GrammarKind::kChoice, R"(["abba"])");
+  early.sampling.min_tokens = 10;
+  early.credit = early.prompt_len;
+  ASSERT_TRUE(h.Add(early).ok());
+  for (int steps = 0; steps < 100; ++steps) {
+    pool.Turn(1000);
+    h.Step();
+  }
+  h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
+  const std::vector<SequenceOutput> outputs = h.scheduler().TakeOutputs();
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_FALSE(outputs[0].tokens.empty());
+  EXPECT_EQ(outputs[0].finish, FinishReason::kNone);
+  EXPECT_TRUE(outputs[1].tokens.empty());
+  EXPECT_EQ(outputs[1].finish, FinishReason::kStop);
+  EXPECT_EQ(outputs[1].position, outputs[0].position + static_cast<int32_t>(outputs[0].tokens.size()));
+  EXPECT_TRUE(h.scheduler().Idle());
+}
+
 TEST_F(GrammarAnswers, AGrammarThatIsWrongEndsItsRequestOnly) {
   GrammarPool pool(compiler_, 0);
   SteppedEngine h(OptionsFor({}, pool));
