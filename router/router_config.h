@@ -257,8 +257,8 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field("tokenizer-queue", c.tokenizer_queue, "",
         "texts waiting for the pool; more, or half of it of one API key, is 429", Range(1, 1 << 30));
   field("token-cache-mib", c.token_cache_mib, "MiB",
-        "token ids of chat turns and prompts seen before, a quarter of it for whole chats that come again (0 = none "
-        "kept)",
+        "token ids of chat turns and prompts seen before, a third of it for whole chats and requests that come again "
+        "(0 = none kept)",
         Range(0, 1 << 20));
 }
 

@@ -409,7 +409,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterCo
   if (!keys.ok()) return absl::FailedPreconditionError(keys.status().message());
   BATON_ASSIGN_OR_RETURN(ModelText model,
                          ModelText::Load(config.model, config.chat_template, config.generation_config == "auto",
-                                         static_cast<size_t>(config.token_cache_mib) << 20, TextFilesOf(config)));
+                                         SeenBodies::RestOf(config.token_cache_mib), TextFilesOf(config)));
   auto parts = std::make_unique<Parts>(config, version, std::move(model), *std::move(keys));
   BATON_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<RouterServer>(new RouterServer(std::move(parts)));

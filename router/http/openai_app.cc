@@ -122,7 +122,8 @@ OpenAiApp::OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& i
       ids_(ids),
       version_(std::move(version)),
       guard_(RulesOf(service.services().config)),
-      started_(UnixSeconds()) {}
+      started_(UnixSeconds()),
+      seen_bodies_(SeenBodies::PartOf(service.services().config.token_cache_mib)) {}
 
 void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request, bool admin) {
   auto call = std::make_shared<Call>();
@@ -233,14 +234,25 @@ KeyAccount* OpenAiApp::AccountOf(const Call& call) const { return keys_.AccountO
 
 void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
   const size_t size = call->request.body.size();
+  if (auto seen = seen_bodies_.Find(parse, call->request.body)) return Complete(call, *std::move(seen), id_prefix);
   auto work = [call, parse, limits = call->Limits(service_.services().config)] {
     return parse(call->request.body, limits);
   };
-  auto then = [this, call, id_prefix](std::variant<CompletionRequest, ApiError> parsed) {
+  auto then = [this, call, parse, id_prefix](std::variant<CompletionRequest, ApiError> parsed) {
+    if (auto* request = std::get_if<CompletionRequest>(&parsed)) KeepIfSeen(*call, parse, *request);
     Complete(call, std::move(parsed), id_prefix);
   };
   service_.RunText(call->exchange->loop(), size > kLargeBody ? size : 0, AccountOf(*call), std::move(work),
                    std::move(then));
+}
+
+void OpenAiApp::KeepIfSeen(Call& call, BodyParser parse, CompletionRequest& request) {
+  std::string& body = call.request.body;
+  const bool alone = request.prompts.size() == 1 && !request.responses;  // turns of before may come in front of those
+  if (!alone || !SeenBodies::Takes(body.size())) return;
+  const size_t text_bytes = TextBytes(request.prompts.front());
+  if (!TakeSeen(service_.services().model, request.prompts.front())) return;
+  seen_bodies_.Keep(parse, std::move(body), request, text_bytes);
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
@@ -310,69 +322,6 @@ void OpenAiApp::TellOfUnknown(Call& call, const std::vector<std::string>& fields
              Printable(absl::StrJoin(fresh, ", "), 500));
 }
 
-void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
-  const CallServices& s = service_.services();
-  auto parsed = ParseTokenizeRequest(call->request.body, call->Limits(s.config));
-  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
-  TokenizeRequest request = std::move(std::get<TokenizeRequest>(parsed));
-  if (!ServesModel(s.config, s.model, request.model))
-    return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
-  const size_t bytes = TextBytes(request.prompt);
-  const bool strings = request.return_token_strs;
-  auto work = [&model = s.model, prompt = std::move(request.prompt)] { return TokenizePrompt(model, prompt); };
-  auto then = [this, call, strings](std::variant<TokenizedPrompt, ApiError> result) {
-    if (auto* error = std::get_if<ApiError>(&result)) return call->Fail(*error);
-    const auto& ids = std::get<TokenizedPrompt>(result).ids;
-    std::string out;
-    JsonWriter w(out);
-    w.BeginObject().Field("count", static_cast<int64_t>(ids.size()));
-    const auto facts = service_.fleet().model_facts();
-    facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
-    w.Key("tokens").BeginArray();
-    for (const int32_t id : ids) w.Int(id);
-    w.EndArray().Key("token_strs");
-    if (strings) {
-      w.BeginArray();
-      for (const int32_t id : ids) w.String(service_.services().model.tokenizer->IdToToken(id));
-      w.EndArray();
-    } else {
-      w.Null();
-    }
-    w.EndObject();
-    call->RespondJson(std::move(out));
-  };
-  service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
-}
-
-void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
-  const CallServices& s = service_.services();
-  auto parsed = ParseDetokenizeRequest(call->request.body, call->Limits(s.config));
-  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
-  DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
-  if (!ServesModel(s.config, s.model, request.model))
-    return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
-  if (!s.model.tokenizer->exists())
-    return call->Fail(BadRequest("`tokens`: this server has no tokenizer (--skip-tokenizer-init).", "tokens"));
-  const int32_t vocab = s.model.tokenizer->vocab_size();
-  for (const int32_t id : request.tokens) {
-    if (id < 0 || id >= vocab) {
-      return call->Fail(
-          BadRequest(StrCat("`tokens`: token id ", id, " is out of the vocabulary (0 to ", vocab - 1, ")."), "tokens"));
-    }
-  }
-  const size_t bytes = request.tokens.size() * sizeof(int32_t);
-  auto work = [&model = s.model, tokens = std::move(request.tokens)] {
-    return std::variant<std::string, ApiError>(model.tokenizer->Decode(tokens, false));
-  };
-  auto then = [call](std::variant<std::string, ApiError> text) {
-    if (auto* error = std::get_if<ApiError>(&text)) return call->Fail(*error);
-    std::string out;
-    JsonWriter(out).BeginObject().Field("prompt", std::get<std::string>(text)).EndObject();
-    call->RespondJson(std::move(out));
-  };
-  service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
-}
-
 void OpenAiApp::Health(const std::shared_ptr<Call>& call) {
   if (!service_.ReadinessNow().ready) return Ready(call);
   call->Respond(HttpResponse{200, {}, "text/plain", ""});
@@ -412,8 +361,9 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const WorkerPrefixes& index = service_.fleet().index();
   TokenCache::Counts tokens = s.model.prompt_ids->counts();
   const SeenChats::Counts chats = s.model.seen_chats->counts();
-  tokens.kept_bytes += chats.kept_bytes;
-  tokens.found_bytes += chats.found_bytes;
+  const SeenBodies::Counts bodies = seen_bodies_.counts();
+  tokens.kept_bytes += chats.kept_bytes + bodies.kept_bytes;
+  tokens.found_bytes += chats.found_bytes + bodies.found_bytes;
   call->Respond(HttpResponse{
       200,
       {},

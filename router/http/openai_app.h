@@ -15,6 +15,7 @@
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
 #include "router/http/response_memory.h"
+#include "router/http/seen_bodies.h"
 #include "router/http/web_guard.h"
 #include "router/request/request_service.h"
 
@@ -74,6 +75,7 @@ class OpenAiApp {
   void OllamaShow(const std::shared_ptr<Call>& call);
   void OllamaRunning(const std::shared_ptr<Call>& call);
   void OllamaVersion(const std::shared_ptr<Call>& call);
+  // Between text and token ids: token_routes.cc.
   void Tokenize(const std::shared_ptr<Call>& call);
   void Detokenize(const std::shared_ptr<Call>& call);
   void Health(const std::shared_ptr<Call>& call);
@@ -87,10 +89,11 @@ class OpenAiApp {
 
   void Dispatch(const std::shared_ptr<Call>& call);
   void WrongMethod(const std::shared_ptr<Call>& call);
-  using BodyParser = std::variant<CompletionRequest, ApiError> (*)(std::string_view body, const JsonLimits& limits);
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
+  /// A chat whose ids are known: the same body is not read again. Takes the body then.
+  void KeepIfSeen(Call& call, BodyParser parse, CompletionRequest& request);
   /// Puts the turns before a request of /v1/responses in front of it. `keep`: where its own go then.
   std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request, AnswerKeeper& keep);
   /// Answers with {…"input_tokens":N}; `object`: of which kind it is, or empty.
@@ -114,6 +117,7 @@ class OpenAiApp {
   const int64_t started_;  // unix seconds
   static constexpr size_t kRememberedBytes = 64 << 20;
   const std::shared_ptr<ResponseMemory> responses_ = std::make_shared<ResponseMemory>(kRememberedBytes);
+  SeenBodies seen_bodies_;
   std::mutex told_mutex_;
   std::set<std::string> told_;  // unknown fields that the log has named
 };

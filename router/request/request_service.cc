@@ -13,9 +13,6 @@ namespace {
 /// A client hears within a second whether its grammar can be followed.
 constexpr Duration kGrammarPatience = std::chrono::milliseconds(800);
 
-/// A text of more bytes is not even compared with those that came before on a loop.
-constexpr size_t kMostLookedAt = 512 << 10;
-
 }  // namespace
 
 void RequestHandle::ClientGone() {

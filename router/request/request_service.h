@@ -12,6 +12,9 @@
 
 namespace baton::router {
 
+/// A text of more bytes is not even compared with those that came before on a loop.
+inline constexpr size_t kMostLookedAt = 512 << 10;
+
 /// A submitted request. Use on its loop's thread only.
 class RequestHandle {
  public:
