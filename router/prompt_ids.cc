@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -26,15 +27,16 @@ uint32_t GreatestId(std::span<const int32_t> ids) {
 
 }  // namespace
 
-// The keys that were asked for last: those of one scope, which is almost always the only one.
-struct PromptIds::KeyMemo {
+// What was asked for before. The keys are those of one scope, which is almost always the only one.
+struct PromptIds::Derived {
   std::mutex mutex;
   PrefixHash root{};
-  UnitKeys keys;  // null: never asked for
+  UnitKeys keys;                 // null: never asked for
+  std::vector<uint16_t> shorts;  // empty: likewise, and never changed afterwards
 };
 
 PromptIds::Shared::Shared(std::vector<int32_t> given)
-    : ids(std::move(given)), greatest(GreatestId(ids)), keys(std::make_unique<KeyMemo>()) {}
+    : ids(std::move(given)), greatest(GreatestId(ids)), derived(std::make_unique<Derived>()) {}
 PromptIds::Shared::~Shared() = default;
 
 PromptIds::PromptIds(std::vector<int32_t> ids)
@@ -49,19 +51,30 @@ const std::vector<int32_t>& PromptIds::get() const {
 UnitKeys PromptIds::KeysIn(const PrefixScope& scope, const PrefixHasher& hasher) const {
   const PrefixHash root = hasher.Root(scope);
   if (shared_) {
-    std::lock_guard lock(shared_->keys->mutex);
-    if (shared_->keys->keys && shared_->keys->root == root) return shared_->keys->keys;
+    std::lock_guard lock(shared_->derived->mutex);
+    if (shared_->derived->keys && shared_->derived->root == root) return shared_->derived->keys;
   }
   std::vector<uint64_t> keys;
   keys.reserve(size() / kUnitTokens);
   hasher.Walk(root, get(), [&keys](const PrefixHash& hash) { keys.push_back(hash.lo); });
   auto out = std::make_shared<const std::vector<uint64_t>>(std::move(keys));
   if (shared_) {
-    std::lock_guard lock(shared_->keys->mutex);
-    shared_->keys->root = root;
-    shared_->keys->keys = out;
+    std::lock_guard lock(shared_->derived->mutex);
+    shared_->derived->root = root;
+    shared_->derived->keys = out;
   }
   return out;
+}
+
+std::span<const uint16_t> PromptIds::Short() const {
+  if (!shared_ || shared_->greatest > std::numeric_limits<uint16_t>::max()) return {};
+  std::vector<uint16_t>& shorts = shared_->derived->shorts;
+  std::lock_guard lock(shared_->derived->mutex);
+  if (shorts.empty()) {
+    shorts.resize(size());
+    std::ranges::transform(*this, shorts.begin(), [](int32_t id) { return static_cast<uint16_t>(id); });
+  }
+  return shorts;
 }
 
 }  // namespace baton::router

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/prefix_hash.h"
@@ -36,18 +37,20 @@ class PromptIds {
   uint32_t greatest() const { return shared_ ? shared_->greatest : 0; }
   /// Keys of the whole units of the prompt in this scope.
   UnitKeys KeysIn(const PrefixScope& scope, const PrefixHasher& hasher) const;
-  /// Bytes that one shared prompt of so many ids takes, its keys included.
+  /// The ids in 16 bits each, made once; empty where one is greater. They live as long as the ids.
+  std::span<const uint16_t> Short() const;
+  /// Bytes that one shared prompt of so many ids takes, with all that is derived from them.
   static size_t BytesOf(size_t ids) {
-    return sizeof(Shared) + ids * sizeof(int32_t) + ids / kUnitTokens * sizeof(uint64_t);
+    return sizeof(Shared) + ids * (sizeof(int32_t) + sizeof(uint16_t)) + ids / kUnitTokens * sizeof(uint64_t);
   }
 
  private:
-  struct KeyMemo;
+  struct Derived;
   struct Shared {
     explicit Shared(std::vector<int32_t> ids);
     const std::vector<int32_t> ids;
     const uint32_t greatest;
-    const std::unique_ptr<KeyMemo> keys;
+    const std::unique_ptr<Derived> derived;
     ~Shared();
   };
   std::shared_ptr<const Shared> shared_;  // null: no ids

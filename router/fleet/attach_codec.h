@@ -8,7 +8,8 @@
 
 namespace baton::router {
 
-/// They parse as a RelayUp whose one attach is EncodeAttach's. Any thread; the arguments may go before the bytes do.
-absl::Cord AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg);
+/// They parse as a RelayUp whose one attach is EncodeAttach's, but that the ids of a long prompt have 16 bits where all
+/// fit and `takes_short_ids` (the worker said so). Any thread; the arguments may go before the bytes do.
+absl::Cord AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg, bool takes_short_ids);
 
 }  // namespace baton::router

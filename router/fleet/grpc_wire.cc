@@ -147,6 +147,7 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   net::SocketAddress peer;  ///< of the last handshake: a name may have several, and this one has answered
   std::string incarnation;  ///< of the worker that answered it, which every later call is meant for: who answers those
                             ///< may have restarted, or be another one behind the same address
+  bool takes_short_ids = false;  ///< that worker, in an Attach
   uint64_t session = 0;
   std::shared_ptr<grpc::ClientContext> handshake, watch, flip;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
@@ -313,6 +314,7 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
       {
         std::lock_guard lock(inner->mutex);
         inner->incarnation = SaidIncarnation(reply.incarnation());
+        inner->takes_short_ids = reply.takes_short_ids();
       }
       done(DecodeHandshake(status, reply));
     });
@@ -338,7 +340,8 @@ void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
   if (inner_->options.identity != nullptr) options.tls = [inner = inner_] { return ContextFor(inner->options); };
   inner_->session = session;
   inner_->calls->Add();
-  inner_->orders = OpenRelayCall(*inner_->options.relay_loop, std::move(options), std::move(handlers), inner_->calls);
+  inner_->orders = OpenRelayCall(*inner_->options.relay_loop, std::move(options), inner_->takes_short_ids,
+                                 std::move(handlers), inner_->calls);
 }
 
 void GrpcWire::OpenWatch(WatchHandlers handlers) {

@@ -18,6 +18,8 @@ constexpr size_t kMostAttachBytes = kMostMessageBytes / 4 * 3;
 
 class RelayOrders final : public RelayCall, public std::enable_shared_from_this<RelayOrders> {
  public:
+  explicit RelayOrders(bool takes_short_ids) : takes_short_ids_(takes_short_ids) {}
+
   void Open(EventLoop& loop, Http2Stream::Options where, WorkerWire::RelayHandlers handlers,
             std::shared_ptr<CallCount> calls) {
     handlers_ = std::move(handlers);
@@ -32,7 +34,7 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
   }
 
   absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) override {
-    absl::Cord attach = AttachEntry(generation, leg);
+    absl::Cord attach = AttachEntry(generation, leg, takes_short_ids_);
     if (attach.size() > kMostAttachBytes) {
       return absl::InvalidArgumentError(
           StrCat("the request takes ", attach.size(), " bytes on the way to its worker, at most ", kMostAttachBytes));
@@ -117,6 +119,7 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
     handlers.on_closed(why);
   }
 
+  const bool takes_short_ids_;
   std::shared_ptr<Http2Stream> stream_;  // set once, before anybody else has this object
   WorkerWire::RelayHandlers handlers_;
   v1::RelayDown down_;         // read into again and again: its entries keep their memory
@@ -135,10 +138,10 @@ class RelayOrders final : public RelayCall, public std::enable_shared_from_this<
 
 }  // namespace
 
-std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where,
+std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where, bool takes_short_ids,
                                          WorkerWire::RelayHandlers handlers, std::shared_ptr<CallCount> calls) {
   where.head.path = "/baton.v1.Worker/Relay";
-  auto orders = std::make_shared<RelayOrders>();
+  auto orders = std::make_shared<RelayOrders>(takes_short_ids);
   orders->Open(loop, std::move(where), std::move(handlers), std::move(calls));
   return orders;
 }

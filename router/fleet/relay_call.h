@@ -29,8 +29,8 @@ class RelayCall {
 
 /// Opens the stream on a connection that `loop` carries: `where` says to whom and with which metadata, the rest of the
 /// head is set here. The handlers are called on the loop. `calls` counts the stream until handlers.on_closed has
-/// returned; the caller has added it there.
-std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where,
+/// returned; the caller has added it there. `takes_short_ids`: the worker said so.
+std::shared_ptr<RelayCall> OpenRelayCall(EventLoop& loop, Http2Stream::Options where, bool takes_short_ids,
                                          WorkerWire::RelayHandlers handlers, std::shared_ptr<CallCount> calls);
 
 }  // namespace baton::router

@@ -73,6 +73,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
     reply->set_model_name("tiny-llama");
     reply->set_max_model_len(options.max_model_len);
     reply->set_vocab_size(options.vocab_size);
+    reply->set_takes_short_ids(options.takes_short_ids);
     reply->add_eos_token_ids(2);
     reply->set_kv_blocks(1000);
     reply->set_max_num_seqs(16);

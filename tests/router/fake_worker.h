@@ -24,6 +24,7 @@ struct FakeWorkerOptions {
   std::string model_digest = "digest";
   std::string kv_digest{};
   uint32_t protocol_min = 1, protocol_max = 1;
+  bool takes_short_ids = true;  ///< in an Attach
   std::string tokenizer_digest{};
   v1::WorkerRole role = v1::WORKER_ROLE_BOTH;
   bool loading = false;

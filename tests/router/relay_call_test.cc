@@ -75,7 +75,7 @@ class RelayCallTest : public ::testing::Test {
     where.where = *net::SocketAddress::Of("127.0.0.1", static_cast<uint16_t>(worker_.port()));
     where.head = {"", StrCat("127.0.0.1:", worker_.port()), "", {}};
     counted_->Add();
-    call_ = OpenRelayCall(loops_.at(0), where, {[](std::vector<LegNews>&) {}, [](absl::Status) {}}, counted_);
+    call_ = OpenRelayCall(loops_.at(0), where, false, {[](std::vector<LegNews>&) {}, [](absl::Status) {}}, counted_);
   }
   absl::Status Attach(const TokenizedRequest& generation, const std::string& id) {
     AttachLeg leg;

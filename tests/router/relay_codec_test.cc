@@ -116,7 +116,8 @@ TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
       AttachLeg order;
       order.leg_id = "r", order.attempt = 3, order.position = 6, order.credit_tokens = 512;
       if (migrates) order.output = &output, order.choices = {2}, order.grant = &grant, order.first = first;
-      const std::string bytes(AttachEntry(g, order));
+      const std::string bytes(AttachEntry(g, order, false));
+      EXPECT_EQ(std::string(AttachEntry(g, order, true)), bytes) << "none of these has many ids of 16 bits";
       v1::RelayUp up, expected;
       ASSERT_TRUE(up.ParseFromString(bytes + bytes)) << "parts are joined by standing one behind the other";
       for (int i = 0; i < 2; ++i) *expected.add_attach() = EncodeAttach(g, order);

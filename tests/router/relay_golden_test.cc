@@ -48,7 +48,8 @@ TEST(RelayGolden, AnAttach) {
   leg.first = {{.index = 1, .token_id = 7}, {.index = 2, .token_id = 8, .finish = FinishReason::kLength}};
   const std::string expected = golden::Attach();
   EXPECT_EQ(Bytes(EncodeAttach(g, leg)), expected);
-  const std::string bytes(AttachEntry(g, leg));  // the way that sends it: tag and length of RelayUp.attach before it
+  const std::string bytes(
+      AttachEntry(g, leg, true));  // the way that sends it: tag and length of RelayUp.attach before it
   v1::RelayUp up;
   ASSERT_TRUE(up.ParseFromString(bytes));
   ASSERT_EQ(up.attach_size(), 1);

@@ -139,6 +139,44 @@ TEST(DecodeAttach, ChoicesOfAMigrationSetIndexAndNumber) {
   EXPECT_THAT(Refusal(a), HasSubstr("consecutive, got 4 then 6"));
 }
 
+std::string ShortBytes(const std::vector<int32_t>& tokens) {
+  std::string out;
+  for (const int32_t id : tokens) {
+    out.push_back(static_cast<char>(id & 0xff));
+    out.push_back(static_cast<char>(id >> 8));
+  }
+  return out;
+}
+
+TEST(DecodeAttach, IdsIn16BitsAreTheSameIds) {
+  const std::vector<int32_t> tokens = engine::RandomTokens(1, 20);
+  v1::Attach a = MakeAttach("a", 1, 20, 7);
+  EXPECT_EQ(TokensIn(a), 20u);
+  a.set_prompt_token_ids(TokenBytes(tokens));
+  const absl::StatusOr<engine::Request> whole = DecodeAttach(a, kLimits, 1, kNow);
+  a.clear_prompt_token_ids();
+  a.set_short_prompt_token_ids(ShortBytes(tokens));
+  EXPECT_EQ(TokensIn(a), 20u);
+  const absl::StatusOr<engine::Request> shorts = DecodeAttach(a, kLimits, 1, kNow);
+  ASSERT_TRUE(whole.ok() && shorts.ok()) << whole.status() << shorts.status();
+  EXPECT_EQ(shorts->tokens, whole->tokens);
+  EXPECT_EQ(shorts->prompt_len, 20);
+
+  const AttachLimits large{.vocab_size = 1 << 16};
+  std::vector<int32_t> great = tokens;
+  great[3] = 65'535;
+  a.set_short_prompt_token_ids(ShortBytes(great));
+  const absl::StatusOr<engine::Request> greatest = DecodeAttach(a, large, 1, kNow);
+  ASSERT_TRUE(greatest.ok()) << greatest.status();
+  EXPECT_EQ(greatest->tokens, great) << "none is negative";
+  EXPECT_THAT(Refusal(a), AllOf(HasSubstr("token id 65535 at position 3"), HasSubstr("vocabulary of 48")));
+  a.mutable_short_prompt_token_ids()->pop_back();
+  EXPECT_THAT(Refusal(a), HasSubstr("short_prompt_token_ids has 39 bytes"));
+  a = MakeAttach("a", 1, 20, 7);
+  a.set_short_prompt_token_ids(ShortBytes(tokens));
+  EXPECT_THAT(Refusal(a), HasSubstr("prompt_token_ids and short_prompt_token_ids"));
+}
+
 TEST(DecodeAttach, FieldsThatDoNotAddUpAreRefusedWithTheirNumbers) {
   v1::Attach a = MakeAttach("a", 1, 20, 7);
   a.mutable_prompt_token_ids()->pop_back();

@@ -140,6 +140,7 @@ v1::HandshakeReply WorkerState::Describe() const {
   reply.set_model_name(loaded.name);
   reply.set_max_model_len(loaded.max_model_len);
   reply.set_vocab_size(model.vocab_size);
+  reply.set_takes_short_ids(true);
   for (int32_t id : model.eos_token_ids) reply.add_eos_token_ids(id);
   reply.set_kv_blocks(loaded.blocks.num_blocks.empty() ? 0 : loaded.blocks.num_blocks[0]);
   reply.set_max_num_seqs(config_.max_num_seqs);

@@ -9,16 +9,43 @@
 namespace baton::worker {
 namespace {
 
-absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int32_t vocab_size) {
-  BATON_RETURN_IF_ERROR(CheckTokenBytes(bytes.size()));
-  std::vector<int32_t> tokens(bytes.size() / 4);
-  if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
+constexpr size_t kShortIdBytes = sizeof(uint16_t);
+
+absl::Status CheckVocabulary(const std::vector<int32_t>& tokens, int32_t vocab_size) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab_size) {
       return absl::InvalidArgumentError(
           StrCat("token id ", tokens[i], " at position ", i, " is outside the vocabulary of ", vocab_size));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int32_t vocab_size) {
+  BATON_RETURN_IF_ERROR(CheckTokenBytes(bytes.size()));
+  std::vector<int32_t> tokens(bytes.size() / 4);
+  if (!bytes.empty()) std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  BATON_RETURN_IF_ERROR(CheckVocabulary(tokens, vocab_size));
+  return tokens;
+}
+
+absl::StatusOr<std::vector<int32_t>> DecodeTokens(const v1::Attach& attach, int32_t vocab_size) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+  const std::string& bytes = attach.short_prompt_token_ids();
+  if (bytes.empty()) return DecodeTokens(attach.prompt_token_ids(), vocab_size);
+  if (!attach.prompt_token_ids().empty())
+    return absl::InvalidArgumentError("an Attach has prompt_token_ids and short_prompt_token_ids");
+  if (bytes.size() % kShortIdBytes != 0) {
+    return absl::InvalidArgumentError(
+        StrCat("short_prompt_token_ids has ", bytes.size(), " bytes, not a multiple of ", kShortIdBytes));
+  }
+  std::vector<int32_t> tokens(bytes.size() / kShortIdBytes);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    uint16_t id = 0;
+    std::memcpy(&id, bytes.data() + i * kShortIdBytes, kShortIdBytes);
+    tokens[i] = id;
+  }
+  BATON_RETURN_IF_ERROR(CheckVocabulary(tokens, vocab_size));
   return tokens;
 }
 
@@ -79,12 +106,16 @@ absl::Status CheckTokenBytes(size_t bytes) {
   return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes, " bytes, not a multiple of 4"));
 }
 
+size_t TokensIn(const v1::Attach& attach) {
+  return attach.prompt_token_ids().size() / sizeof(int32_t) + attach.short_prompt_token_ids().size() / kShortIdBytes;
+}
+
 absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
                                              engine::RequestKey key, TimePoint now) {
   engine::Request request;
   request.key = key;
   BATON_RETURN_IF_ERROR(CheckNames(attach.key(), attach.cache_salt()));
-  BATON_ASSIGN_OR_RETURN(request.tokens, DecodeTokens(attach.prompt_token_ids(), limits.vocab_size));
+  BATON_ASSIGN_OR_RETURN(request.tokens, DecodeTokens(attach, limits.vocab_size));
   const size_t tokens = request.tokens.size();
   if (attach.prompt_len() < 1 || attach.prompt_len() > tokens) {
     return absl::InvalidArgumentError(StrCat("prompt_len ", attach.prompt_len(), " does not fit ", tokens, " tokens"));

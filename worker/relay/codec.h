@@ -21,8 +21,11 @@ absl::Status CheckNames(const v1::RequestKey& key, const std::string& cache_salt
 /// InvalidArgument with the number: so many bytes are no whole token ids.
 absl::Status CheckTokenBytes(size_t bytes);
 
+/// Token ids that an Attach has, as it says them.
+size_t TokensIn(const v1::Attach& attach);
+
 /// An Attach without a ticket as an engine request; `key` and `now` are the caller's. InvalidArgument with the numbers:
-/// token bytes not a multiple of 4, ids outside the vocabulary, prompt_len against the tokens, position against both,
+/// token bytes that are no whole ids, ids outside the vocabulary, prompt_len against the tokens, position against both,
 /// choices that are not consecutive.
 absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
                                              engine::RequestKey key, TimePoint now);

@@ -25,7 +25,7 @@ v1::RelayEntry ErrorEntry(const v1::Attach& attach, uint32_t index, v1::Error er
   entry.set_request_id(attach.key().request_id());
   entry.set_attach_gen(attach.attach_gen());
   entry.set_index(index);
-  entry.set_position(attach.prompt_token_ids().size() / 4);
+  entry.set_position(TokensIn(attach));
   entry.set_finish_reason(v1::FINISH_REASON_ERROR);
   *entry.mutable_error() = std::move(error);
   return entry;
