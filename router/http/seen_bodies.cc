@@ -1,8 +1,5 @@
 #include "router/http/seen_bodies.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <memory>
 #include <utility>
 
@@ -12,9 +9,7 @@ namespace baton::router {
 
 bool SeenBodies::Takes(size_t body_bytes) { return body_bytes > kShortTextBytes && body_bytes <= kMostLookedAt; }
 
-uint64_t SeenBodies::HashOf(std::string_view body) const {
-  return XXH3_64bits_withSeed(body.data(), body.size(), bodies_.seed());
-}
+uint64_t SeenBodies::HashOf(std::string_view body) const { return SeededHash(body, bodies_.seed()); }
 
 std::optional<CompletionRequest> SeenBodies::Find(BodyParser parse, std::string_view body) {
   if (bodies_.keeps_nothing() || !Takes(body.size())) return std::nullopt;

@@ -11,11 +11,15 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 
 namespace baton::router {
+
+/// XXH3.
+uint64_t SeededHash(std::string_view bytes, uint64_t seed);
 
 /// Any thread. The least recently used go when all would take more than its bytes.
 template <class Kept>

@@ -1,8 +1,5 @@
 #include "router/request/seen_chats.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <memory>
 #include <string_view>
 
@@ -13,7 +10,7 @@ uint64_t SeenChats::HashOf(const ChatPrompt& chat) const {
                   (chat.add_special_tokens ? 4 : 0);
   for (const std::string_view text :
        {std::string_view(chat.messages_json), std::string_view(chat.tools_json), std::string_view(chat.kwargs_json)}) {
-    hash = XXH3_64bits_withSeed(text.data(), text.size(), hash);
+    hash = SeededHash(text, hash);
   }
   return hash;
 }

@@ -11,7 +11,7 @@
 namespace baton::router {
 namespace {
 
-std::string BodyOf(const std::string& text, const std::string& more = "") {
+std::string ChatBody(const std::string& text, const std::string& more = "") {
   return StrCat(R"({"messages":[{"role":"user","content":")", text, R"("}],"max_tokens":1)", more, "}");
 }
 const std::string kLong(8000, 'x');
@@ -36,7 +36,7 @@ std::vector<int32_t> IdsOf(const std::optional<CompletionRequest>& found) {
 
 TEST(SeenBodies, ABodyIsKeptTheSecondTimeItsChatIsKnown) {
   SeenBodies seen(1 << 20);
-  const std::string body = BodyOf(kLong);
+  const std::string body = ChatBody(kLong);
   seen.Keep(ParseChatRequest, body, RequestFor({1, 2, 3}), 7);
   EXPECT_FALSE(seen.Find(ParseChatRequest, body));
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
@@ -51,7 +51,7 @@ TEST(SeenBodies, ABodyIsKeptTheSecondTimeItsChatIsKnown) {
 
 TEST(SeenBodies, ABodyThatDiffersAnywhereOrIsReadOtherwiseIsAnother) {
   SeenBodies seen(1 << 20);
-  const std::string body = BodyOf(kLong);
+  const std::string body = ChatBody(kLong);
   KeepTwice(seen, ParseChatRequest, body, RequestFor({1}));
   EXPECT_FALSE(seen.Find(ParseMessagesRequest, body));
   for (size_t at = 0; at < body.size(); at += 97) {
@@ -73,24 +73,24 @@ TEST(SeenBodies, ShortOnesAndVeryLongOnesAreNotLookedAt) {
   }
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
   SeenBodies none(0);
-  KeepTwice(none, ParseChatRequest, BodyOf(kLong), RequestFor({1}));
-  EXPECT_FALSE(none.Find(ParseChatRequest, BodyOf(kLong)));
+  KeepTwice(none, ParseChatRequest, ChatBody(kLong), RequestFor({1}));
+  EXPECT_FALSE(none.Find(ParseChatRequest, ChatBody(kLong)));
 }
 
 TEST(SeenBodies, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
   constexpr size_t kCapacity = 128 << 10;
   SeenBodies seen(kCapacity);
-  const std::string loved = BodyOf(kLong);
+  const std::string loved = ChatBody(kLong);
   KeepTwice(seen, ParseChatRequest, loved, RequestFor({1}));
   for (int i = 0; i < 50; ++i) {
-    KeepTwice(seen, ParseChatRequest, BodyOf(StrCat(i, kLong)), RequestFor({2}));
+    KeepTwice(seen, ParseChatRequest, ChatBody(StrCat(i, kLong)), RequestFor({2}));
     ASSERT_LE(seen.counts().kept_bytes, kCapacity);
     ASSERT_TRUE(seen.Find(ParseChatRequest, loved)) << i;
   }
-  EXPECT_FALSE(seen.Find(ParseChatRequest, BodyOf(StrCat(0, kLong))));
-  EXPECT_TRUE(seen.Find(ParseChatRequest, BodyOf(StrCat(49, kLong))));
+  EXPECT_FALSE(seen.Find(ParseChatRequest, ChatBody(StrCat(0, kLong))));
+  EXPECT_TRUE(seen.Find(ParseChatRequest, ChatBody(StrCat(49, kLong))));
   const size_t before = seen.counts().kept_bytes;
-  KeepTwice(seen, ParseChatRequest, BodyOf(std::string(kCapacity / 2, 'x')), RequestFor({3}));
+  KeepTwice(seen, ParseChatRequest, ChatBody(std::string(kCapacity / 2, 'x')), RequestFor({3}));
   EXPECT_EQ(seen.counts().kept_bytes, before) << "it would drive out most of the others";
 }
 
@@ -103,8 +103,8 @@ TEST_F(SeenBodiesOfARouter, AreAskedForAgainAsTheyWereAndMixedUpWithNoOthers) {
   Start({&worker});
   std::string turned = kLong;
   turned[4000] = 'y';
-  const std::vector<std::string> bodies = {BodyOf(kLong), BodyOf(turned), BodyOf(kLong, R"(,"seed":5)"),
-                                           BodyOf(kLong, R"(,"echo":true,"n":2)"),
+  const std::vector<std::string> bodies = {ChatBody(kLong), ChatBody(turned), ChatBody(kLong, R"(,"seed":5)"),
+                                           ChatBody(kLong, R"(,"echo":true,"n":2)"),
                                            R"({"messages":[],"padding":")" + kLong + R"("})"};
   std::vector<HttpReply> first;
   std::vector<v1::Attach> asked;
