@@ -102,7 +102,7 @@ class UnreadAnswers(unittest.TestCase):
     def test_all_places_of_a_worker_are_there_for_who_reads(self):
         """With default flags, but for the time that a slow machine may take, and a quarter of the places, as it may take minutes to fill 128."""
         asked = {"prompt": "one two three", "max_tokens": 900, "temperature": 1, "n": 4, "logprobs": 10}
-        with Cluster(args=["--prefill", 1, "--decode", 1, "--decode.max-num-seqs", 32, "--write-timeout-ms", 600000]) as c, contextlib.ExitStack() as stack:
+        with Cluster(args=["--max-num-seqs", 32, "--write-timeout-ms", 600000]) as c, contextlib.ExitStack() as stack:
             want = answer(c, self.OTHER)
             whole = self.whole(c, {"model": "tiny-llama", "ignore_eos": True, **asked}, 4)
             held = [stack.enter_context(HeldStream(c, **asked, seed=i % 4)) for i in range(8)]
