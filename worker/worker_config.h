@@ -300,9 +300,10 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
   field("kv-kernel-tls", c.kv_kernel_tls, "",
         "with --kv-tls, the kernel encrypts KV that is sent by tcp, where it can: Linux from 6.14 on, with its module "
         "tls");
-  field("kv-cuda-ipc", c.kv_cuda_ipc, "",
-        "KV that comes by shm from a prefill worker on a GPU is read from its memory by the decode worker's GPU, where "
-        "CUDA IPC opens it; else it is staged through host memory");
+  field(
+      "kv-cuda-ipc", c.kv_cuda_ipc, "",
+      "KV that comes by shm or RDMA from a prefill worker on a GPU is read from its memory, by the decode worker's GPU "
+      "or its network device, where CUDA IPC or UCX opens it; else it is staged through host memory");
   field("landing-port", c.landing_port, "port",
         "where a decode worker takes KV, and its further rank processes at the next ports; 0 = any free port",
         Range(0, 65535));
