@@ -80,14 +80,16 @@ absl::StatusOr<std::shared_ptr<const Identity>> LiveIdentity::LoadAgain() const 
 
 void LiveIdentity::Poll() {
   const std::string stamp = Stamp();
-  const bool still = stamp == std::exchange(seen_, stamp);
-  if (stamp == read_ || !still) return WarnOfExpiry(*now());
+  const bool still = stamp == std::exchange(seen_, stamp), told = stamp == read_;
+  if (!still || (told && !refused_)) return WarnOfExpiry(*now());
   read_ = stamp;
   const auto loaded = LoadAgain();
-  if (!loaded.ok()) {
-    LogError("TLS: the changed files cannot be used: {}; what was read before stays: {}",
-             View(loaded.status().message()), now()->text());
-    return;
+  refused_ = !loaded.ok();
+  if (refused_) {
+    if (!told)
+      LogError("TLS: the changed files cannot be used: {}; what was read before stays: {}",
+               View(loaded.status().message()), now()->text());
+    return WarnOfExpiry(*now());
   }
   std::vector<Changed> changed;
   {

@@ -34,7 +34,8 @@ class LiveIdentity {
   void OnChange(Changed changed);
 
   /// Looks at the files. They are read when they have changed and stood still since the last look: a certificate and
-  /// its key are two files, and nobody writes them at once.
+  /// its key are two files, and nobody writes them at once. Files that cannot be used are read again at each look: a
+  /// certificate may be valid from a moment on that has not come.
   void Poll();
   /// Polls every `interval` from now on.
   void Watch(Duration interval = std::chrono::seconds(1));
@@ -54,6 +55,7 @@ class LiveIdentity {
   std::vector<Changed> changed_;
 
   std::string read_, seen_;  // stamps: of what was read last, of the last look; the polling thread's
+  bool refused_ = false;     // what was read last cannot be used
   int64_t warned_s_ = 0;
   bool warned_over_ = false;
   std::thread thread_;

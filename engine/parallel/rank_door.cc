@@ -3,11 +3,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <utility>
 
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/net/connection_shares.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/tls/context.h"
@@ -18,6 +21,12 @@ namespace {
 
 constexpr int kSliceMs = 20;
 constexpr int kMostRanks = 1 << 16;
+
+std::string CountedHost(const std::string& host) {
+  boost::system::error_code no;
+  const auto from = boost::asio::ip::make_address(host, no);
+  return no ? host : net::CountedAs(from).to_string();
+}
 
 absl::Status Missing(int first, const std::vector<RankSeat>& seats) {
   std::string who;
@@ -61,15 +70,11 @@ void RankDoor::AcceptAll() {
   for (size_t turn = 0; turn < kMostGuests; ++turn) {
     RankSocket socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
     if (socket.get() < 0) return;
-    std::string host = net::SocketAddress::OfPeer(socket.get()).host();
-    size_t& of_host = guests_of_[host];
-    if (of_host >= kMostGuestsOfHost || guests_.size() >= kMostGuests) {
-      Refuse(host, absl::ResourceExhaustedError(StrCat(of_host, " connections of this address and ", guests_.size(),
-                                                       " in all have not greeted, at most ", kMostGuestsOfHost, " and ",
-                                                       kMostGuests)));
+    std::string host = net::SocketAddress::OfPeer(socket.get()).host(), counted = CountedHost(host);
+    if (absl::Status room = MakeRoom(counted); !room.ok()) {
+      Refuse(host, room);
       continue;
     }
-    ++of_host;
     PrepareRankSocket(socket.get(), group_.patience);
     std::shared_ptr<const tls::Context> tls;
     if (group_.trust.tls != nullptr) {
@@ -83,15 +88,39 @@ void RankDoor::AcceptAll() {
     Guest& guest =
         guests_.emplace_back(Guest{.socket = std::move(socket),
                                    .host = std::move(host),
+                                   .counted = std::move(counted),
                                    .until = clock_.Now() + kGreetWithin,
                                    .greeting = trust::Greeting(group_.trust.secret, trust::Greeting::Role::kCallee,
                                                                trust::Purpose::kRanks, trust::NewNonce()),
                                    .tls = std::move(tls),
                                    .hello = {},
                                    .hello_bytes = 0});
+    ++guests_of_[guest.counted];
     std::string none;
     guest.greeting.Begin(none);
   }
+}
+
+absl::Status RankDoor::MakeRoom(const std::string& counted) {
+  const auto known = guests_of_.find(counted);
+  const size_t of_host = known == guests_of_.end() ? 0 : known->second;
+  const absl::Status full = absl::ResourceExhaustedError(StrCat(of_host, " connections of this address and ",
+                                                                guests_.size(), " in all have not greeted, at most ",
+                                                                kMostGuestsOfHost, " and ", kMostGuests));
+  if (of_host >= kMostGuestsOfHost) return full;
+  if (guests_.size() < kMostGuests) return absl::OkStatus();
+  const auto most = std::ranges::max_element(guests_of_, {}, [](const auto& host) { return host.second; });
+  if (most->second <= of_host + 1) return full;
+  const auto oldest = std::ranges::find(guests_, most->first, &Guest::counted);
+  Refuse(oldest->host, absl::ResourceExhaustedError(StrCat(
+                           "more than ", kMostGuests, " connections have not greeted, and most are its address's")));
+  Leave(oldest);
+  return absl::OkStatus();
+}
+
+std::list<RankDoor::Guest>::iterator RankDoor::Leave(std::list<Guest>::iterator guest) {
+  if (const auto of_host = guests_of_.find(guest->counted); --of_host->second == 0) guests_of_.erase(of_host);
+  return guests_.erase(guest);
 }
 
 absl::StatusOr<bool> RankDoor::Hear(Guest& guest) {
@@ -171,15 +200,12 @@ void RankDoor::HearAll(int first, std::vector<RankSeat>& seats) {
     } else {
       Refuse(guest.host, judged);
     }
-    if (const auto of_host = guests_of_.find(guest.host); --of_host->second == 0) guests_of_.erase(of_host);
-    at = guests_.erase(at);
+    at = Leave(at);
   }
 }
 
 void RankDoor::Refuse(const std::string& host, const absl::Status& why) {
   ++refused_;
-  if (const auto of_host = guests_of_.find(host); of_host != guests_of_.end() && of_host->second == 0)
-    guests_of_.erase(of_host);
   if (lines_.May(host)) LogWarning("ranks: a connection from {} is refused: {}", host, View(why.message()));
 }
 

@@ -45,6 +45,7 @@ class RankDoor {
   struct Guest {
     RankSocket socket;
     std::string host;
+    std::string counted;  ///< whose guests count together with it
     TimePoint until;
     trust::Greeting greeting;
     std::shared_ptr<const tls::Context> tls;  ///< for what follows the greeting; null: plain text, or it follows
@@ -52,6 +53,10 @@ class RankDoor {
     size_t hello_bytes = 0;
   };
   void AcceptAll();
+  /// For one more; where all places are taken the oldest guest of the address that has most gives way, if that has
+  /// more. ResourceExhausted: there is none.
+  absl::Status MakeRoom(const std::string& counted);
+  std::list<Guest>::iterator Leave(std::list<Guest>::iterator guest);
   /// True: it has said all. Error: it is turned away.
   static absl::StatusOr<bool> Hear(Guest& guest);
   /// Of a guest that has said all: whether it may sit, and where.
@@ -64,7 +69,7 @@ class RankDoor {
   const int listener_;
   const RankGroup group_;
   std::list<Guest> guests_;
-  std::map<std::string, size_t> guests_of_;  ///< by address
+  std::map<std::string, size_t> guests_of_;  ///< by Guest::counted
   LimitedLines lines_{clock_};
   int64_t refused_ = 0;
 };

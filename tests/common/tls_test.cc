@@ -327,6 +327,20 @@ TEST_F(Reload, AKeyThatIsWrittenAfterItsCertificateIsWaitedFor) {
               AllOf(HasSubstr("new connections take"), ::testing::Not(HasSubstr("cannot be used"))));
 }
 
+TEST_F(Reload, ACertificateThatIsNotYetValidIsTakenOnceItIs) {
+  auto next = MakeCertificate(authority_, {"worker", {"baton-worker"}, now_s_ + 60, now_s_ + 50 * kTestDay});
+  dir_.Write("worker.crt", next->CertificatePem());
+  dir_.Write("worker.key", next->KeyPem());
+  EXPECT_THAT(PollTwice(), AllOf(HasSubstr("is valid from"), HasSubstr("what was read before stays")));
+  now_s_ += 59;
+  EXPECT_THAT(PollTwice(), IsEmpty());
+  EXPECT_EQ(changes_, 0);
+  now_s_ += 1;
+  EXPECT_THAT(PollTwice(), HasSubstr("new connections take"));
+  EXPECT_THAT(PollTwice(), IsEmpty());
+  EXPECT_EQ(changes_, 1);
+}
+
 TEST_F(Reload, ExpiryIsAnnouncedFourteenDaysBeforeOnceADayAndWhenItComes) {
   EXPECT_THAT(PollTwice(), IsEmpty());
   EXPECT_NEAR(live_->SecondsLeft(), 30 * kTestDay, 5);

@@ -157,6 +157,29 @@ TEST(RankDoor, WhoConnectsWithoutEndLeavesOthersTheirTurn) {
   EXPECT_EQ(refused[2], static_cast<int64_t>(kComing - RankDoor::kMostGuestsOfHost));
 }
 
+TEST(RankDoor, AFewAddressesThatFillItLeaveOthersTheirPlace) {
+  const net::SocketAddress any = net::SocketAddress::Of("127.0.0.1", 0).value();
+  const RankSocket listener(net::ListenAt(any, SOCK_NONBLOCK, 1024).value());
+  const net::SocketAddress where = net::SocketAddress::OfSocket(listener.get());
+  std::vector<RankSocket> silent;
+  for (const char* from : {"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}) {
+    for (size_t i = 0; i < RankDoor::kMostGuestsOfHost; ++i) silent.push_back(Dialled(where, from));
+  }
+  ASSERT_EQ(silent.size(), RankDoor::kMostGuests);
+  const RankSocket another = Dialled(where, "127.0.0.6");
+  RankDoor door(listener.get(), GroupOf(2, 0));
+  std::vector<RankSeat> seats(2);
+  int turns = 0;
+  const absl::Status left =
+      door.Admit(1, seats, [&] { return ++turns < 4 ? absl::OkStatus() : absl::CancelledError("enough was seen"); });
+  EXPECT_TRUE(absl::IsCancelled(left)) << left;
+  EXPECT_EQ(door.refused(), 1);
+  char byte;
+  EXPECT_EQ(recv(another.get(), &byte, 1, MSG_DONTWAIT), -1) << "it may greet";
+  EXPECT_EQ(recv(silent.front().get(), &byte, 1, MSG_DONTWAIT), 0) << "the oldest of those with most gave way";
+  EXPECT_EQ(recv(silent.back().get(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 TEST_F(RankDoorTest, OneThatSpeaksSomethingElseIsTurnedAway) {
   RankSocket stranger = Dialled(AddressOf(*meeting_), "127.0.0.2");
   const std::string words = "GET / HTTP/1.1\r\n\r\n";
