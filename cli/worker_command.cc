@@ -44,12 +44,12 @@ worker::RoleFactory RoleFor(const std::string& role) {
 // A pod of a LeaderWorkerSet is told its place by the set; flags come first. `arguments`: what its rank processes are
 // told of it.
 absl::Status TakeLeaderWorkerSet(worker::WorkerConfig& config, std::vector<std::string>& arguments) {
-  const std::optional<std::string> size = Environment("LWS_GROUP_SIZE");
-  if (config.nnodes != 1 || !config.master_addr.empty() || !size) return absl::OkStatus();
+  const std::string size = Environment("LWS_GROUP_SIZE").value_or("");
   const std::string index = Environment("LWS_WORKER_INDEX").value_or("");
+  if (config.nnodes != 1 || !config.master_addr.empty() || (size.empty() && index.empty())) return absl::OkStatus();
   const std::string leader = Environment("LWS_LEADER_ADDRESS").value_or("");
-  if (!absl::SimpleAtoi(*size, &config.nnodes) || !absl::SimpleAtoi(index, &config.node_rank) || leader.empty())
-    return absl::InvalidArgumentError(StrCat("LWS_GROUP_SIZE=\"", *size, "\" LWS_WORKER_INDEX=\"", index,
+  if (!absl::SimpleAtoi(size, &config.nnodes) || !absl::SimpleAtoi(index, &config.node_rank) || leader.empty())
+    return absl::InvalidArgumentError(StrCat("LWS_GROUP_SIZE=\"", size, "\" LWS_WORKER_INDEX=\"", index,
                                              "\" LWS_LEADER_ADDRESS=\"", leader,
                                              "\": a number, a number and a host name are expected"));
   if (config.nnodes == 1) return absl::OkStatus();

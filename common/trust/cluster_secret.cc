@@ -34,9 +34,10 @@ absl::StatusOr<std::shared_ptr<const ClusterSecret>> ClusterSecret::Read(const s
   if (fd < 0) return absl::NotFoundError(StrCat("--cluster-secret-file ", file, ": ", ErrnoText()));
   const absl::Cleanup close_it = [fd] { close(fd); };
   struct stat facts{};
-  if (fstat(fd, &facts) == 0 && (facts.st_mode & S_IROTH) != 0) {
+  if (fstat(fd, &facts) == 0 && (facts.st_mode & (S_IROTH | S_IWOTH)) != 0) {
+    const char* what = (facts.st_mode & S_IROTH) != 0 ? "read" : "written";
     return absl::FailedPreconditionError(
-        StrCat("--cluster-secret-file ", file, " may be read by everybody on this machine: chmod o-r"));
+        StrCat("--cluster-secret-file ", file, " may be ", what, " by everybody on this machine: chmod o-rw"));
   }
   std::string text(kMost + 64, '\0');
   const ssize_t bytes = read(fd, text.data(), text.size());

@@ -138,6 +138,10 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
       return absl::FailedPreconditionError(
           Different("tokenizer_digest", facts.tokenizer_digest, facts_->tokenizer_digest));
     }
+    if (facts.vocab_size != facts_->vocab_size) {
+      return absl::FailedPreconditionError(
+          Different("vocab_size", StrCat(facts.vocab_size), StrCat(facts_->vocab_size)));
+    }
     if (facts.max_model_len != facts_->max_model_len) {
       return absl::FailedPreconditionError(
           Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));

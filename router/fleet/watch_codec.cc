@@ -1,8 +1,11 @@
 #include "router/fleet/watch_codec.h"
 
 #include <cstring>
+#include <initializer_list>
+#include <string>
 #include <utility>
 
+#include "common/str_cat.h"
 #include "proto/protocol_codec.h"
 #include "router/fleet/relay_codec.h"
 
@@ -13,6 +16,28 @@ void TakeKeys(const std::string& hashes, WatchEvent& out) {
   out.keys.resize(hashes.size() / 16);
   out.stray_bytes = hashes.size() % 16;
   for (size_t i = 0; i < out.keys.size(); ++i) std::memcpy(&out.keys[i], hashes.data() + 16 * i, 8);
+}
+
+/// They stand in metrics, a hundred times each, in logs and in answers.
+absl::Status CheckNames(const v1::HandshakeReply& in) {
+  constexpr size_t kMostName = 1024, kMostAddress = 64 << 10;  // bytes
+  const auto check = [](const char* what, const std::string& said, size_t most) {
+    if (said.size() <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(StrCat("the worker's ", what, " has ", said.size(), " bytes, at most ", most));
+  };
+  for (const auto& [what, said] :
+       std::initializer_list<std::pair<const char*, const std::string&>>{{"worker_id", in.worker_id()},
+                                                                         {"incarnation", in.incarnation()},
+                                                                         {"worker_version", in.worker_version()},
+                                                                         {"phase", in.loading().phase()},
+                                                                         {"model_digest", in.model_digest()},
+                                                                         {"model_name", in.model_name()},
+                                                                         {"numerics id", in.numerics().id()},
+                                                                         {"kv_digest", in.kv_digest()},
+                                                                         {"tokenizer_digest", in.tokenizer_digest()}}) {
+    if (absl::Status status = check(what, said, kMostName); !status.ok()) return status;
+  }
+  return check("landing_address", in.landing_address(), kMostAddress);
 }
 
 }  // namespace
@@ -60,6 +85,8 @@ WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
 HandshakeAnswer DecodeHandshake(absl::Status status, const v1::HandshakeReply& reply) {
   HandshakeAnswer answer;
   answer.status = std::move(status);
+  if (answer.status.ok()) answer.status = CheckNames(reply);
+  if (!answer.status.ok()) return answer;
   answer.loading = reply.has_loading();
   answer.phase = reply.loading().phase();
   answer.progress = reply.loading().progress();

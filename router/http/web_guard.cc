@@ -25,6 +25,12 @@ std::string_view NameOf(std::string_view authority) {
   return authority.substr(0, authority.find(':'));
 }
 
+// "localhost:80@evil.example" and "[::1].evil.example" are the latter; no browser says them.
+bool IsOdd(std::string_view authority) {
+  const size_t behind = authority.starts_with('[') ? authority.find(']') + 1 : 0;
+  return authority.find('@') != authority.npos || (behind > 0 && behind < authority.size() && authority[behind] != ':');
+}
+
 bool IsLocalName(std::string_view name) {
   return net::IsLoopback(name) || absl::EqualsIgnoreCase(AbslView(name), "localhost") ||
          absl::EndsWithIgnoreCase(AbslView(name), ".localhost");
@@ -61,6 +67,7 @@ std::string WebGuard::NeverSent(const std::string& origins) {
 
 bool WebGuard::HostAllowed(std::string_view host) const {
   if (any_host_ || host.empty()) return true;  // every browser says a name
+  if (IsOdd(host)) return false;
   const std::string_view name = NameOf(host);
   // Whoever turns a name of his own into this address cannot turn an address into another one.
   return net::IsIpAddress(name) || IsLocalName(name) || Has(hosts_, name) || Has(hosts_, host);

@@ -281,6 +281,14 @@ class Nodes(unittest.TestCase):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(words, done.stderr)
 
+    def test_a_place_that_is_told_in_part_is_not_guessed(self):
+        for told in ({"LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "127.0.0.1"}, {"LWS_GROUP_SIZE": "2", "LWS_LEADER_ADDRESS": "127.0.0.1"},
+                     {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1"}):
+            with self.subTest(told=told):
+                done = run(["worker", "--model", TINY, "--load-format", "dummy"], env=told)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("a number, a number and a host name are expected", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -95,7 +95,8 @@ class Refusals(Secrets):
     def test_files_that_are_no_secret(self):
         base = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0]
         for name, text, mode, says in [("short", "x", 0o600, "1 bytes, it must have 32 to 4096"),
-                                       ("open", "x" * 32, 0o644, "may be read by everybody on this machine")]:
+                                       ("open", "x" * 32, 0o644, "may be read by everybody on this machine"),
+                                       ("given", "x" * 32, 0o602, "may be written by everybody on this machine")]:
             done = run(base + self.secret(name, text, mode))
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(says, done.stderr + done.stdout)

@@ -8,6 +8,7 @@
 
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
+#include "router/fleet/watch_codec.h"
 #include "router/grpc/generate_codec.h"
 #include "tests/sampling_wire.h"
 
@@ -203,6 +204,26 @@ TEST(RelayCodec, AnErrorEndsTheChoiceEvenWithoutAReason) {
   EXPECT_EQ(n.error.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(n.error.message(), "full");
   EXPECT_EQ(n.retry_after_ms, 9u);
+}
+
+TEST(RelayCodec, NamesOfAWorkerHaveALength) {
+  v1::HandshakeReply reply;
+  reply.set_worker_id(std::string(1024, 'n'));
+  reply.set_incarnation(std::string(1024, 'i'));
+  reply.set_landing_address(std::string(64 << 10, 'l'));
+  EXPECT_TRUE(DecodeHandshake(absl::OkStatus(), reply).status.ok());
+  EXPECT_EQ(DecodeHandshake(absl::OkStatus(), reply).facts.worker_id.size(), 1024u);
+  const std::string longer(1025, 'n');
+  v1::HandshakeReply id = reply, life = reply, version = reply, model = reply;
+  id.set_worker_id(longer), life.set_incarnation(longer), version.set_worker_version(longer),
+      model.set_model_name(longer);
+  for (const v1::HandshakeReply* more : {&id, &life, &version, &model}) {
+    const HandshakeAnswer answer = DecodeHandshake(absl::OkStatus(), *more);
+    EXPECT_TRUE(absl::IsInvalidArgument(answer.status)) << answer.status;
+    EXPECT_NE(answer.status.message().find("has 1025 bytes, at most 1024"), std::string::npos) << answer.status;
+  }
+  reply.mutable_loading()->set_phase(std::string(3 << 20, 'p'));
+  EXPECT_EQ(DecodeHandshake(absl::OkStatus(), reply).phase, "");
 }
 
 // Costs are made of them, and compared: one NaN is neither less nor more than any.

@@ -159,5 +159,19 @@ TEST_F(RouterTest, ReadyNamesTwentyOfThemAndCountsTheOthers) {
   EXPECT_THAT(body["detail"].get<std::string>(), testing::EndsWith("; and 5 more"));
 }
 
+TEST_F(RouterTest, AWorkerWithAnotherVocabularyIsNotUsedAndChangesNothing) {
+  FakeWorker one, other({.vocab_size = 0});
+  Start({&one, &other}, {}, false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  const auto refused = [&] {
+    for (const WorkerStatus& w : server_->workers()) {
+      if (w.state == "mismatch") return w.detail;
+    }
+    return std::string();
+  };
+  ASSERT_TRUE(one.Wait([&] { return !refused().empty(); }));
+  EXPECT_NE(refused().find("vocab_size: worker has "), std::string::npos) << refused();
+}
+
 }  // namespace
 }  // namespace baton::router

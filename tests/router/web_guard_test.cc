@@ -65,6 +65,8 @@ TEST(WebGuard, OnLoopbackOnlyItsOwnPagesAndNamesMayAsk) {
               {"localhost.evil.example", "", "host_not_allowed"},
               {"evillocalhost", "", "host_not_allowed"},
               {"[evil.example", "", "host_not_allowed"},
+              {"localhost:80@evil.example", "", "host_not_allowed"},
+              {"[::1].evil.example", "", "host_not_allowed"},
               // A page of somebody else.
               {"localhost:8000", "https://evil.example", "origin_not_allowed"},
               {"localhost:8000", "http://localhost.evil.example", "origin_not_allowed"},
