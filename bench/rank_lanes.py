@@ -7,8 +7,13 @@ A model of random weights with much KV and little to compute. Of each rank: byte
 transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0, for a gigabyte of its own; and how often
 that thread has waited meanwhile. All are medians over the rounds, each a fresh cluster; `--beside` takes turns with another build of the
 program. One rank needs no orders for each slot.
-Fails when rank 0 carries another share than its own, or when a gigabyte of four ranks costs half as much again as one of two."""
+Beside each group of ranks as many pairs of one rank, apart from one another, do the same at the same time: as many processes on the
+same cores, and the bytes of a rank of the group each. So a processor that is shared by more processes costs both the same, and what
+the group costs more is what its ranks have to tell one another.
+Fails when rank 0 carries another share than its own, or when a gigabyte of four ranks costs half as much again as one of one rank, or 30 % more than one of
+four pairs apart."""
 import argparse
+import contextlib
 import json
 import pathlib
 import random
@@ -27,17 +32,20 @@ from test_parallel import children_of  # noqa: E402
 
 MODEL = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 32,
          "head_dim": 128}
-RANKS, ROLES = (1, 2, 4), ("prefill", "decode")
-MOST = 1.5
+ROLES = ("prefill", "decode")
+KINDS = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # ranks of a group, groups at the same time
+MOST = 1.5  # of one rank
+MOST_OF_APART = 1.3
 WARM_UP = 3  # times four prompts
 
 
-def model_dir():
-    """TINY with other sizes: its KV is 2 layers x 32 heads x 128 x 2 planes a token."""
+def model_dir(share=1):
+    """TINY with other sizes: its KV is 2 layers x 32 heads x 128 x 2 planes a token, or that share of the heads."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="baton-lanes-")) / "lanes"
     shutil.copytree(TINY, path)
     config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, **MODEL}))
+    heads = {name: MODEL[name] // share for name in ("num_attention_heads", "num_key_value_heads")}
+    (path / "config.json").write_text(json.dumps({**config, **MODEL, **heads}))
     return path
 
 
@@ -72,40 +80,54 @@ def reported(cluster):
     return {role: (rank_bytes(cluster)[role], sum(float(n) for n in re.findall(slots % role, cluster.get("/metrics").body, re.M))) for role in ROLES}
 
 
-def measure(model, ranks, args):
+def group(model, ranks, args):
     flags = ["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, "--no-enable-prefix-caching",
              "--transport", args.transport, "--tensor-parallel-size", ranks, "--distributed-executor-backend", "mp", "--reduction-width", 4,
              "--kv-cache-memory", "1G", *args.flags]
-    with Cluster(args=flags, model=model) as c:
-        for turn in range(WARM_UP):  # each rank's landing ring is touched for the first time: as many bytes, whatever its share is
-            in_parallel([lambda s=s: ask(c, args.tokens, s) for s in range(-4 * turn - 3, -4 * turn + 1)])
-        pids = {role: processes(c, role) for role in ROLES}
-        told_before = reported(c)
+    return Cluster(args=flags, model=model)
+
+
+def ask_all(clusters, args, seeds):
+    """Four prompts at a time of each cluster."""
+    def of_one(c):
+        for i in range(0, len(seeds), 4):
+            in_parallel([lambda s=s: ask(c, args.tokens, s) for s in seeds[i:i + 4]])
+    in_parallel([lambda c=c: of_one(c) for c in clusters])
+
+
+def measure(model, ranks, args, apart=1):
+    """One group of so many ranks, or `apart` pairs of one rank at the same time, each a cluster, whose ranks are counted as one group's."""
+    with contextlib.ExitStack() as stack:
+        clusters = [stack.enter_context(group(model, ranks, args)) for _ in range(apart)]
+        # Each rank's landing ring is touched for the first time: as many bytes, whatever its share is.
+        ask_all(clusters, args, range(-4 * WARM_UP + 1, 1))
+        pids = {role: [pid for c in clusters for pid in processes(c, role)] for role in ROLES}
+        told_before = [reported(c) for c in clusters]
         before = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
         began = time.monotonic()
-        for i in range(0, args.prompts, 4):
-            in_parallel([lambda s=s: ask(c, args.tokens, s + 1) for s in range(i, min(i + 4, args.prompts))])
-        out = {"ranks": ranks, "seconds": time.monotonic() - began}
+        ask_all(clusters, args, range(1, args.prompts + 1))
+        out = {"ranks": ranks, "apart": apart, "seconds": time.monotonic() - began}
         after = {role: [transfer_cost(pid) for pid in pids[role]] for role in pids}
-        told = reported(c)
+        told = [reported(c) for c in clusters]
         for role in pids:
-            carried = [now - then for now, then in zip(told[role][0], told_before[role][0])]
+            carried = [now - then for c, d in zip(told, told_before) for now, then in zip(c[role][0], d[role][0])]
+            slots = sum(c[role][1] - d[role][1] for c, d in zip(told, told_before))
             cpu, waits = zip(*([now - then for now, then in zip(a, b)] for a, b in zip(after[role], before[role])))
-            out[role] = {"bytes": carried, "slots": told[role][1] - told_before[role][1], "cpu_seconds": cpu, "waits": waits,
+            out[role] = {"bytes": carried, "slots": slots, "cpu_seconds": cpu, "waits": waits,
                          "share_of_rank_0": carried[0] / sum(carried), "cpu_seconds_per_gb": [s / (b / 1e9) for s, b in zip(cpu, carried)],
                          "waits_per_gb": [n / (b / 1e9) for n, b in zip(waits, carried)]}
         return out
 
 
 def medians(rows):
-    """{(ranks, role): {rank 0, the others, all: CPU seconds for a GB of their own; waits: of rank 0, of the others, for a GB; slot: bytes in one}}"""
+    """{(ranks, apart, role): {rank 0, the others, all: CPU seconds for a GB of their own; waits: of rank 0, of the others, for a GB; slot: bytes in one}}"""
     out = {}
-    for ranks in RANKS:
+    for ranks, apart in KINDS:
         for role in ROLES:
-            of_these = [row[role] for row in rows if row["ranks"] == ranks]
+            of_these = [row[role] for row in rows if (row["ranks"], row["apart"]) == (ranks, apart)]
             per_gb = [statistics.median(of_rank) for of_rank in zip(*(f["cpu_seconds_per_gb"] for f in of_these))]
             waits = [statistics.median(of_rank) for of_rank in zip(*(f["waits_per_gb"] for f in of_these))]
-            out[ranks, role] = {"waits": (waits[0], statistics.mean(waits[1:] or waits)), "rank 0": per_gb[0], "others": statistics.mean(per_gb[1:] or per_gb), "all": statistics.mean(per_gb),
+            out[ranks, apart, role] = {"waits": (waits[0], statistics.mean(waits[1:] or waits)), "rank 0": per_gb[0], "others": statistics.mean(per_gb[1:] or per_gb), "all": statistics.mean(per_gb),
                                 "slot": statistics.median(sum(f["bytes"]) / max(1, f["slots"]) for f in of_these)}
     return out
 
@@ -121,30 +143,34 @@ def main():
     parser.add_argument("flags", nargs="*")
     args = parser.parse_args()
     builds = {"this": harness.BATON, **({"beside": args.beside} if args.beside else {})}
-    model = model_dir()
+    models = {apart: model_dir(apart) for apart in {apart for _, apart in KINDS}}
     rows = {name: [] for name in builds}
     try:
         for turn in range(args.rounds):
-            for ranks in RANKS:
+            for ranks, apart in KINDS:
                 for name in list(builds)[::-1 if turn % 2 else 1]:
                     harness.BATON = builds[name]
-                    rows[name].append(measure(model, ranks, args))
+                    rows[name].append(measure(models[apart], ranks, args, apart))
     finally:
-        shutil.rmtree(model.parent)
+        for model in models.values():
+            shutil.rmtree(model.parent)
     print(f"{args.prompts} prompts of {args.tokens} tokens, by {args.transport}; transfer threads' CPU seconds for a GB, medians of {args.rounds} rounds")
-    print(f"{'build':>6} {'ranks':>5} {'role':>8} {'rank 0':>7} {'others':>7} {'of each other':>13} {'of one rank':>12} {'KiB a slot':>11} {'waits':>7} {'others':>7}")
+    print(f"{'build':>6} {'ranks':>7} {'role':>8} {'rank 0':>7} {'others':>7} {'of each other':>13} {'of one rank':>12} {'of apart':>8} {'KiB a slot':>11} {'waits':>7} {'others':>7}")
     for name in builds:
         figures = medians(rows[name])
-        for (ranks, role), f in figures.items():
-            print(f"{name:>6} {ranks:>5} {role:>8} {f['rank 0']:>7.3f} {f['others']:>7.3f} {f['rank 0'] / f['others']:>13.2f} "
-                  f"{f['all'] / figures[1, role]['all']:>12.2f} {f['slot'] / 1024:>11.0f} {f['waits'][0]:>7.0f} {f['waits'][1]:>7.0f}")
+        for (ranks, apart, role), f in figures.items():
+            shown = f"{apart} x {ranks}" if apart > 1 else ranks
+            print(f"{name:>6} {shown:>7} {role:>8} {f['rank 0']:>7.3f} {f['others']:>7.3f} {f['rank 0'] / f['others']:>13.2f} "
+                  f"{f['all'] / figures[1, 1, role]['all']:>12.2f} {f['all'] / figures[1, ranks * apart, role]['all']:>8.2f} "
+                  f"{f['slot'] / 1024:>11.0f} {f['waits'][0]:>7.0f} {f['waits'][1]:>7.0f}")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
-    wrong = [f"{role} of {row['ranks']} ranks: rank 0 carries {row[role]['share_of_rank_0']:.1%}" for row in sum(rows.values(), [])
+    wrong = [f"{role} of {row['ranks']} ranks: rank 0 carries {row[role]['share_of_rank_0']:.1%}" for row in sum(rows.values(), []) if row["apart"] == 1
              for role in ROLES if abs(row[role]["share_of_rank_0"] * row["ranks"] - 1) > 0.001]
     figures = medians(rows["this"])
-    wrong += [f"{role}: 4 ranks take more than {MOST} times the CPU of two per GB" for role in ROLES
-              if figures[4, role]["all"] > MOST * figures[2, role]["all"]]
+    wrong += [f"{role}: 4 ranks take more than {most} times the CPU of {what} per GB" for role in ROLES
+              for most, what, kind in ((MOST, "one", (1, 1)), (MOST_OF_APART, "four apart", (1, 4)))
+              if figures[4, 1, role]["all"] > most * figures[*kind, role]["all"]]
     return "; ".join(wrong)
 
 
