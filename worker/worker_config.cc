@@ -52,7 +52,7 @@ std::optional<std::vector<int32_t>> WorkerConfig::RecordedRows() const {
   constexpr int32_t kMost = 256;
   const int32_t most = std::min(max_num_seqs, max_num_batched_tokens);
   std::vector<int32_t> rows;
-  if (enforce_eager || role == "prefill") return rows;  // what follows a step's layers is not recorded
+  if (enforce_eager) return rows;
   if (cuda_graph_sizes == "auto") {
     const int32_t last = std::min(most, kMost);
     for (int32_t n = 1; n < last; n *= 2) rows.push_back(n);

@@ -15,6 +15,7 @@
 #include "engine/model/model_memory.h"
 #include "engine/model/step_limits.h"
 #include "kernels/device_rooms.h"
+#include "kernels/device_shapes.h"
 
 namespace baton::engine {
 namespace {
@@ -175,6 +176,31 @@ absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) 
   return absl::OkStatus();
 }
 
+// What a device has no kernels for is refused before anything is read.
+absl::Status CheckDeviceShape(const ModelConfig& config, const RankPlace& place) {
+  const auto refused = [](std::string_view what, int64_t number, const std::string& takes) {
+    return absl::FailedPreconditionError(StrCat(what, " ", number, " is not supported on a GPU (", takes, ")"));
+  };
+  if (std::ranges::count(kernels::kDeviceHeadDims, config.head_dim) == 0)
+    return refused("head_dim", config.head_dim, StrCat(absl::StrJoin(kernels::kDeviceHeadDims, ", "), " are"));
+  if (config.hidden_size > kernels::kDeviceMostHidden)
+    return refused("hidden_size", config.hidden_size, StrCat("up to ", kernels::kDeviceMostHidden, " is"));
+  if (const int heads = ShapeOf(config, place).kv_heads.size(); heads > kernels::kDeviceMostKvHeads)
+    return refused("KV heads of a rank:", heads, StrCat("up to ", kernels::kDeviceMostKvHeads, " are"));
+  const int parts = std::max(place.tensor_size, place.reduction_width);
+  const std::string of_part = parts > 1 ? StrCat(" for each of ", parts, " parts of a sum") : std::string();
+  const std::pair<std::string, int64_t> widths[] = {
+      {"hidden_size", config.hidden_size},
+      {StrCat("inputs of the attention's output layer", of_part, ":"),
+       int64_t{config.num_heads} * config.head_dim / parts},
+      {StrCat("inner elements of the MLP", of_part, ":"), config.intermediate_size / parts}};
+  for (const auto& [what, width] : widths) {
+    if (width % kernels::kDeviceColumnMultiple != 0)
+      return refused(what, width, StrCat("multiples of ", kernels::kDeviceColumnMultiple, " are"));
+  }
+  return absl::OkStatus();
+}
+
 // Whatever type this worker keeps: a peer's KV may be in e4m3. Scales that are none matter to nobody else: whoever
 // would keep KV in e4m3 with them is refused here.
 absl::StatusOr<KvScales> KvScalesOf(const std::string& path, const WeightSource& weights, DType kv) {
@@ -203,6 +229,7 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_ASSIGN_OR_RETURN(out.layout, MakeKvLayout(config, traits.kv, source.block_size));
   BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
+  if (traits.device_panels) BATON_RETURN_IF_ERROR(CheckDeviceShape(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
   BATON_ASSIGN_OR_RETURN(out.kv_scales, KvScalesOf(source.path, *out.opened.weights, traits.kv));
   SetKvScales(out.kv_scales, out.layout);

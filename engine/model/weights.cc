@@ -246,7 +246,7 @@ absl::Status WeightLoader::Embedding() {
   const DType type = EmbeddingType(source_, config_, part.rule, ops_.traits());
   const size_t bytes = static_cast<size_t>(part.elements()) * DTypeBytes(type);
   char* const host = Scratch(bytes);
-  source_.Read(part, type, host, ops_.traits().threads);
+  source_.Read(part, type, host, ReadThreads(ops_));
   BATON_ASSIGN_OR_RETURN(out_.embedding_memory, ops_.Allocate(bytes));
   ops_.CopyToDevice(out_.embedding_memory->data(), host, bytes);
   ops_.Sync();
@@ -300,6 +300,7 @@ class WeightPlanner {
       const WeightPart part = PartOf(config_, place_, Weight::kEmbedding);
       out_.device.embedding = part.elements() * BytesOf(EmbeddingType(source_, config_, part.rule, traits_));
       Scratch(out_.device.embedding);
+      if (out_.device.embedding >= kernels::kWeightHalfBytes) pinned_ = kernels::WeightHalvesBytes(0);
     }
     for (int layer = shape.layers.begin; layer < shape.layers.end; ++layer) Layer(layer);
     if (HoldsHead(place_)) {
@@ -327,6 +328,7 @@ class WeightPlanner {
               kernels::LibraryCodeBytes(traits_, rows, inputs, codes->layout.group, rounds, bias);
       out_.codes.Add(rows, inputs, codes->layout.group, !codes->layout.inputs.empty(), rounds);
       if (!codes->layout.inputs.empty()) kind += inputs * static_cast<int64_t>(sizeof(int32_t));
+      pinned_ = std::max(pinned_, kernels::WeightHalvesBytes(0));
       return Scratch(3 * rows * inputs);  // the file's blocks, the codes in bytes, and the device's layout of them
     }
     const DType type = LinearType(source_, parts, traits_.compute);

@@ -149,6 +149,7 @@ absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan, Un
   const bool rows = batch_.has_rows();
   const bool cancelled = channel_ != nullptr && cancel_.load(std::memory_order_relaxed);
   batch_.open = channel_ != nullptr && !draws_.empty() && ops_.DrawsLater(draws_);
+  batch_.followed = observer_ != nullptr;
   if (cancelled) batch_.DropRows();
   BATON_RETURN_IF_ERROR(Publish(step));
   RunCopies(batch_, memory_, ops_);

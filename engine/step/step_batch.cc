@@ -9,6 +9,8 @@ namespace baton::engine {
 namespace {
 
 constexpr size_t kCopyWords = 3;
+/// Bits of the first word.
+constexpr int32_t kOpen = 1, kFollowed = 2;
 
 void Append(std::vector<int32_t>& words, std::span<const int32_t> list) {
   words.push_back(static_cast<int32_t>(list.size()));
@@ -49,7 +51,7 @@ void StepBatch::DropRows() {
 }
 
 std::vector<int32_t> StepBatch::Encode() const {
-  std::vector<int32_t> words{open ? 1 : 0}, flat;
+  std::vector<int32_t> words{(open ? kOpen : 0) | (followed ? kFollowed : 0)}, flat;
   for (const BlockCopy& copy : copies) flat.insert(flat.end(), {copy.group, copy.src, copy.dst});
   Append(words, flat);
   Append(words, row_start);
@@ -61,8 +63,9 @@ std::vector<int32_t> StepBatch::Encode() const {
 
 absl::StatusOr<StepBatch> StepBatch::Decode(std::span<const int32_t> words) {
   StepBatch batch;
-  const int32_t open = words.empty() ? -1 : words[0];
-  batch.open = open == 1;
+  const int32_t flags = words.empty() ? -1 : words[0];
+  batch.open = (flags & kOpen) != 0;
+  batch.followed = (flags & kFollowed) != 0;
   Reader in(words.subspan(std::min<size_t>(1, words.size())));
   const std::vector<int32_t> flat = in.List();
   for (size_t i = 0; i + kCopyWords <= flat.size(); i += kCopyWords) {
@@ -72,7 +75,7 @@ absl::StatusOr<StepBatch> StepBatch::Decode(std::span<const int32_t> words) {
   batch.context = in.List();
   batch.logit_rows = in.List();
   while (!in.AtEnd()) batch.block_tables.push_back(in.List());
-  if ((open != 0 && open != 1) || !in.whole() || flat.size() % kCopyWords != 0 ||
+  if (flags < 0 || flags > (kOpen | kFollowed) || !in.whole() || flat.size() % kCopyWords != 0 ||
       batch.row_start.size() != batch.context.size() + 1) {
     return absl::InvalidArgumentError(StrCat(words.size(), " words are no step"));
   }

@@ -17,14 +17,15 @@
 namespace baton::engine {
 
 struct StepBatch {
-  static constexpr int kForm = 2;  ///< of its words: another one wherever Encode changes
+  static constexpr int kForm = 3;  ///< of its words: another one wherever Encode changes
 
   std::vector<BlockCopy> copies;                   ///< before anything else
   std::vector<int32_t> row_start{0};               ///< [sequences + 1]
   std::vector<int32_t> context;                    ///< [sequences]
   std::vector<int32_t> logit_rows;                 ///< ascending; a row may come again
   std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: [sequences, stride]
-  bool open = false;  ///< another step may follow before it ends; else it has ended before another is told
+  bool open = false;      ///< another step may follow before it ends; else it has ended before another is told
+  bool followed = false;  ///< rank 0 follows its layers, so that no rank replays a record of it
 
   bool has_rows() const { return !context.empty(); }
   /// Copies stay.

@@ -1,5 +1,8 @@
 #include "engine/step/step_channel.h"
 
+#include <functional>
+#include <utility>
+
 #include "common/status.h"
 
 namespace baton::engine {
@@ -44,7 +47,9 @@ absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, k
     if (!batch.has_value()) return absl::OkStatus();
     RunCopies(*batch, memory, ops);
     absl::Status status;
-    if (batch->has_rows()) status = RunRows(*batch, {}, model, memory, never, nullptr).status();
+    std::function<void(int)> on_layer_kv;
+    if (batch->followed) on_layer_kv = [](int) {};  // rank 0's own moves KV; all launch a step, or all replay it
+    if (batch->has_rows()) status = RunRows(*batch, {}, model, memory, never, std::move(on_layer_kv)).status();
     if (status.ok()) {
       batch->open ? ops.FollowStep() : ops.Sync();
       status = model.LinksHealth();

@@ -214,7 +214,7 @@ class Nodes(unittest.TestCase):
                 group.nodes += old
 
     def test_flags_that_differ_end_every_machine_with_both_values(self):
-        for flag, zero, one in (("--block-size", 16, 32), ("--landing-slots", 32, 16)):
+        for flag, zero, one in (("--block-size", 16, 32), ("--landing-slots", 32, 16), ("--cuda-graph-sizes", "1,2", "1,4")):
             with self.subTest(flag=flag), Group(2, TP, 2, "--role", "decode") as group:
                 group.start(0, flag, zero)
                 group.start(1, flag, one)

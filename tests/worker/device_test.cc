@@ -162,9 +162,20 @@ TEST(WorkerDevice, SizesOfRecordedSteps) {
   EXPECT_EQ(c.RecordedRows(), std::nullopt);
   c.enforce_eager = true;
   EXPECT_EQ(c.RecordedRows(), Rows{});
-  c = OnDevice();
+}
+
+// It follows the layers of its steps, until it is one that decodes (baton flip).
+TEST(WorkerDevice, APrefillWorkerRecordsWhatItHasWhenNobodyFollowsItsLayers) {
+  WorkerConfig c = OnDevice();
   c.role = "prefill";
-  EXPECT_EQ(c.RecordedRows(), Rows{}) << "it follows the layers of its steps";
+  StartUpProgress progress;
+  absl::StatusOr<LoadedModel> device = StartUp(c, progress);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->ops->device_work().replays, 0);
+  EXPECT_EQ(device->recorded_rows, std::vector<int32_t>{});
+  LastLogits(*device, {5, 17, 3}, 0);
+  LastLogits(*device, {9}, 3);
+  EXPECT_EQ(device->ops->device_work().replays, 1);
 }
 
 TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <thread>
 #include <utility>
@@ -36,10 +37,13 @@ std::string BaseName(const std::string& path) {
   return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
 }
 
-// A step of `rows` sequences of one token through the whole model, on all ranks.
-absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
+// A step of `rows` sequences of one token through the whole model, on all ranks. `followed`: as a prefill worker's,
+// which is not recorded.
+absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows, bool followed = false) {
   const std::vector<int32_t> zeros(static_cast<size_t>(rows), 0);
-  engine::StepBatch batch{.context = zeros};
+  engine::StepBatch batch{.context = zeros, .followed = followed};
+  std::function<void(int)> on_layer_kv;
+  if (followed) on_layer_kv = [](int) {};
   for (int32_t r = 0; r < rows; ++r) {
     batch.row_start.push_back(r + 1);
     batch.logit_rows.push_back(r);
@@ -48,7 +52,7 @@ absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
   if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
   const std::atomic<bool> cancel{false};
   BATON_RETURN_IF_ERROR(
-      engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, nullptr).status());
+      engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, std::move(on_layer_kv)).status());
   if (!loaded.channel) return absl::OkStatus();
   loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
   loaded.channel->Done();
@@ -71,10 +75,12 @@ void LogRecorded(const std::vector<int32_t>& wanted, const LoadedModel& loaded) 
 
 // Pages are touched, primitives made; a device records its steps of decodes.
 absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
-  const bool records = loaded.ops->device_memory().has_value();
+  const bool on_device = loaded.ops->device_memory().has_value();
+  // A prefill worker follows its steps' layers, and records once it has become one that decodes.
+  const bool follows = config.role == "prefill", records = on_device && !follows;
   const std::vector<int32_t> wanted =
       records ? config.RecordedRows().value_or(std::vector<int32_t>()) : std::vector<int32_t>();
-  if (wanted.empty()) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1));
+  if (wanted.empty()) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1, follows));
   for (const int32_t rows : wanted) {
     const auto replays = [&] { return loaded.ops->device_work().replays; };
     const int64_t before = replays();
@@ -83,7 +89,7 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
       BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
     if (replays() > before) loaded.recorded_rows.push_back(rows);
   }
-  if (!records) return absl::OkStatus();
+  if (!on_device) return absl::OkStatus();
   loaded.ops->Sync();
   LogRecorded(wanted, loaded);
   return absl::OkStatus();

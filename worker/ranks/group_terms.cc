@@ -20,6 +20,8 @@ namespace {
 constexpr std::string_view kAlike[] = {"role",
                                        "load-format",
                                        "dtype",
+                                       "enforce-eager",  // ranks run a step in one form, recorded or not
+                                       "cuda-graph-sizes",
                                        "seed",
                                        "max-model-len",
                                        "tensor-parallel-size",

@@ -1,4 +1,6 @@
 // RoPE, KV writes and attention of CudaOps.
+#include <algorithm>
+#include <iterator>
 #include <type_traits>
 
 #include "common/kv_layout.h"
@@ -6,8 +8,19 @@
 #include "kernels/cuda/host/cuda_ops_class.h"
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/instances/instances.h"
+#include "kernels/device_shapes.h"
 
 namespace baton::kernels {
+namespace {
+
+#define BATON_ITEM(dim) dim,
+constexpr int kCompiledDims[] = {BATON_FOR_HEAD_DIMS(BATON_ITEM)};
+#undef BATON_ITEM
+static_assert(std::equal(std::begin(kCompiledDims), std::end(kCompiledDims), kDeviceHeadDims.begin(),
+                         kDeviceHeadDims.end()) &&
+              kDeviceMostKvHeads == kMaxKvHeads);
+
+}  // namespace
 
 // A kernel reads them from the device, and a recorded step from where they lay when it was recorded.
 absl::StatusOr<const float*> CudaOps::MakeScales(float scale) {

@@ -100,7 +100,8 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
   codes_.Add(weight.n, weight.k, weight.group, !weight.inputs.empty(), static_cast<bool>(weight.rounding));
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> packed, PackedWeight::Make(stream_, traits_, weight, bias));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> packed,
+                         PackedWeight::Make(stream_, weights_, traits_, weight, bias));
   OfferToLibrary(*packed);
   return packed;
 }

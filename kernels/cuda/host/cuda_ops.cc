@@ -7,6 +7,7 @@
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/wgmma_bits.h"
 #include "kernels/cuda/instances/instances.h"
+#include "kernels/packed_size.h"
 
 namespace baton::kernels {
 
@@ -85,6 +86,12 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
   auto buffer = std::make_unique<DeviceBuffer>(stream_, std::move(memory), bytes);
   stream_.FillAsync(buffer->data(), 0, bytes);
   return buffer;
+}
+
+// A table that is loaded goes through the pinned memory of weights, where the host has that.
+void CudaOps::CopyToDevice(void* dst, const void* src, size_t bytes) {
+  const bool table = !limits_ && bytes >= static_cast<size_t>(kWeightHalfBytes);
+  if (!table || !weights_.Bytes(src, dst, bytes).ok()) stream_.Upload(dst, src, bytes);
 }
 
 std::optional<DeviceMemory> CudaOps::device_memory() const {

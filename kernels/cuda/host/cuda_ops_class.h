@@ -58,7 +58,7 @@ class CudaOps final : public Ops {
 
   const OpsTraits& traits() const override { return traits_; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override;
-  void CopyToDevice(void* dst, const void* src, size_t bytes) override { stream_.Upload(dst, src, bytes); }
+  void CopyToDevice(void* dst, const void* src, size_t bytes) override;
   void CopyToHost(void* dst, const void* src, size_t bytes) override {
     stream_.CopyAsync(dst, src, bytes);
     Sync();

@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& st
   return packed;
 }
 
-absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& stream, const kernels::OpsTraits& traits,
+absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
+                                                                 const kernels::OpsTraits& traits,
                                                                  const kernels::QuantizedWeight& weight,
                                                                  const float* bias) {
   stream.Bind();
@@ -119,7 +120,7 @@ absl::StatusOr<std::unique_ptr<PackedWeight>> PackedWeight::Make(gpu::Stream& st
     BATON_ASSIGN_OR_RETURN(packed->inputs_, Upload(stream, weight.inputs.data(), weight.inputs.size() * sizeof(int32_t),
                                                    "the order of a weight's inputs"));
   }
-  stream.Upload(packed->weight_.data(), layout.words.data(), bytes);
+  BATON_RETURN_IF_ERROR(upload.Bytes(layout.words.data(), packed->weight_.data(), bytes));
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(weight.n) * sizeof(float), "a bias"));
   BATON_RETURN_IF_ERROR(packed->KeepScales(traits, weight));
   if (weight.rounding) BATON_RETURN_IF_ERROR(packed->KeepBias(traits, bias));

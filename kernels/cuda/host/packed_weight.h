@@ -24,7 +24,8 @@ class PackedWeight final : public kernels::PackedLinear {
   static absl::StatusOr<std::unique_ptr<PackedWeight>> Make(gpu::Stream& stream, WeightUpload& upload,
                                                             const kernels::OpsTraits& traits,
                                                             const kernels::Tensor& weight, const float* bias);
-  static absl::StatusOr<std::unique_ptr<PackedWeight>> Make(gpu::Stream& stream, const kernels::OpsTraits& traits,
+  static absl::StatusOr<std::unique_ptr<PackedWeight>> Make(gpu::Stream& stream, WeightUpload& upload,
+                                                            const kernels::OpsTraits& traits,
                                                             const kernels::QuantizedWeight& weight, const float* bias);
 
   int64_t out_features() const override { return n_; }

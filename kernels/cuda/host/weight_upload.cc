@@ -47,8 +47,7 @@ absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int
   const size_t row_bytes = static_cast<size_t>(row_stride) * sizeof(px::bf16);
   BATON_RETURN_IF_ERROR(Reserve(std::max(half_bytes_, row_bytes)));
   for (int64_t first = 0; first < weight.rows();) {
-    Half& half = *halves_[next_++ % halves_.size()];
-    EndIfDeviceFailed(half.copied.Synchronize());
+    Half& half = Next();
     const auto count = std::min(weight.rows() - first, static_cast<int64_t>(half.memory.bytes() / row_bytes));
     auto* rows = static_cast<px::bf16*>(half.memory.data());
     FillTogether(weight, first, count, rows, row_stride);
@@ -57,6 +56,30 @@ absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int
     first += count;
   }
   return absl::OkStatus();
+}
+
+absl::Status WeightUpload::Bytes(const void* from, void* to, size_t bytes) {
+  constexpr int64_t kWorthAThread = 1 << 20;
+  BATON_RETURN_IF_ERROR(Reserve(half_bytes_));
+  for (size_t at = 0; at < bytes;) {
+    Half& half = Next();
+    const auto count = static_cast<int64_t>(std::min(bytes - at, half.memory.bytes()));
+    auto* const pinned = static_cast<char*>(half.memory.data());
+    const char* const source = static_cast<const char*>(from) + at;
+    InParts(count, std::min(LoadThreads(), count / kWorthAThread), [&](int64_t begin, int64_t end) {
+      std::memcpy(pinned + begin, source + begin, static_cast<size_t>(end - begin));
+    });
+    stream_.CopyAsync(static_cast<char*>(to) + at, pinned, static_cast<size_t>(count));
+    stream_.Record(half.copied);
+    at += static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+WeightUpload::Half& WeightUpload::Next() {
+  Half& half = *halves_[next_++ % halves_.size()];
+  EndIfDeviceFailed(half.copied.Synchronize());
+  return half;
 }
 
 absl::Status WeightUpload::Reserve(size_t bytes) {

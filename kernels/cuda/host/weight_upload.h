@@ -22,6 +22,8 @@ class WeightUpload {
   /// weight [n, k] f32, bf16 or f16 in host memory → bf16 rows `row_stride` elements apart, zero beyond k. The weight
   /// has been read when it returns; its copies may be under way. ResourceExhausted: no pinned memory, with the number.
   absl::Status Rows(const kernels::Tensor& weight, px::bf16* to, int64_t row_stride);
+  /// Bytes as they are. As Rows.
+  absl::Status Bytes(const void* from, void* to, size_t bytes);
   /// Waits for the copies and gives the pinned memory back.
   void Release();
 
@@ -32,6 +34,8 @@ class WeightUpload {
     gpu::Event copied;
   };
   absl::Status Reserve(size_t bytes);
+  /// The half that was sent first, once it is free.
+  Half& Next();
   gpu::Stream& stream_;
   const size_t half_bytes_;
   std::array<std::unique_ptr<Half>, 2> halves_;

@@ -178,17 +178,20 @@ TEST(StepBatch, WordsAreTheBatch) {
                         .context = {0, 17},
                         .logit_rows = {2, 3, 3},
                         .block_tables = {{1, 2, 3, 4}, {5, 6}},
-                        .open = true};
+                        .open = true,
+                        .followed = true};
   std::vector<int32_t> words = batch.Encode();
   EXPECT_EQ(words,
-            (std::vector<int32_t>{1, 6, 0, 4, 5, 1, 2, 3, 3, 0, 3, 4, 2, 0, 17, 3, 2, 3, 3, 4, 1, 2, 3, 4, 2, 5, 6}))
+            (std::vector<int32_t>{3, 6, 0, 4, 5, 1, 2, 3, 3, 0, 3, 4, 2, 0, 17, 3, 2, 3, 3, 4, 1, 2, 3, 4, 2, 5, 6}))
       << "other words: StepBatch::kForm is another, too";
   EXPECT_EQ(StepBatch::Decode(words).value(), batch);
   for (size_t n = 0; n + 1 < words.size(); ++n) {  // cut anywhere, it is refused or a batch with fewer tables
     const auto cut = StepBatch::Decode(std::span(words).first(n));
     EXPECT_TRUE(!cut.ok() || cut->block_tables.size() < 2) << n;
   }
-  words[0] = 2;
+  words[0] = 0;
+  EXPECT_FALSE(StepBatch::Decode(words)->open || StepBatch::Decode(words)->followed);
+  words[0] = 4;
   EXPECT_FALSE(StepBatch::Decode(words).ok());
 }
 

@@ -172,6 +172,20 @@ TEST_P(OverGpus, ADecodeStepIsOneCopyOneReplayAndOneCopyBack) {
   EXPECT_EQ(after.waits - before.waits, 4) << "for the tokens";
 }
 
+// A worker that has become one that prefills: rank 0 follows its layers, which the others do not know of.
+TEST_P(OverGpus, AStepWhoseLayersRankZeroFollowsIsRecordedByNoRank) {
+  struct Follower final : LayerObserver {
+    void OnLayerKv(const StepPlan&, int) override { ++layers; }
+    int layers = 0;
+  } follower;
+  OnGpus followed(GetParam(), /*ahead=*/false);
+  followed.engine().executor().UseObserver(&follower);
+  followed.Run(OnGpus::kWhole);
+  EXPECT_EQ(followed.Answers(), AnswersOfOneGpuStepByStep());
+  EXPECT_EQ(followed.ranks().ops().device_work().replays, 0);
+  EXPECT_GT(follower.layers, OnGpus::kWhole / 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, OverGpus,
                          testing::Values(RankThreads::Shape{.tensor = 2, .width = 2},
                                          RankThreads::Shape{.stages = 2, .width = 2}),

@@ -106,6 +106,20 @@ TEST(ShortMemory, AWeightLongerThanThePinnedMemoryArrivesWhole) {
       ASSERT_EQ(px::ToFloat(got[r * kStride + c]), c < kColumns ? weight[r * kColumns + c] : 0.0f) << r << ", " << c;
 }
 
+TEST(ShortMemory, BytesThatAreMoreThanThePinnedMemoryArriveAsTheyAre) {
+  gpu::Stream stream;
+  cuda::WeightUpload upload(stream, 600);
+  std::vector<unsigned char> from(600 * 5 + 7), got(from.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 7 % 253);
+  const std::vector<unsigned char> want = from;
+  const gpu::Memory to(from.size());
+  ASSERT_TRUE(upload.Bytes(from.data(), to.data(), from.size()).ok());
+  std::ranges::fill(from, 0);  // it has been read
+  stream.CopyAsync(got.data(), to.data(), got.size());
+  ASSERT_EQ(stream.Synchronize(), "");
+  EXPECT_EQ(got, want);
+}
+
 TEST(ShortMemory, ADeviceThatIsTooSmallSaysWhatForAndHowMuch) {
   const size_t total = gpu::CurrentDevice().total_bytes;
   gpu::SetEmulatedBytes(64 << 10);
