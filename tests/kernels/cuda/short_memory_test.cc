@@ -69,6 +69,7 @@ TEST(ShortMemory, EveryAllocationOfCodesAndOfKvThatMovesThatFailsIsAStatusWithBo
        {std::tuple<std::string, int64_t, std::function<absl::Status(Ops&)>>{"codes", 13, &PackAllCodes},
         {"staged KV", 3, move(false)},
         {"lent KV", 5, move(true)}}) {
+    gpu::FailAllocation(0);
     auto ops = MakeCudaOps({}).value();
     const size_t free = gpu::CurrentDevice().free_bytes;
     gpu::FailAllocation(0);
@@ -76,6 +77,8 @@ TEST(ShortMemory, EveryAllocationOfCodesAndOfKvThatMovesThatFailsIsAStatusWithBo
     const int64_t all = gpu::AllocationCount();
     EXPECT_GE(all, fewest) << name;
     for (int64_t n = 1; n <= all; ++n) {
+      gpu::FailAllocation(0);
+      ops = MakeCudaOps({}).value();  // another has the pinned memory already through which weights go
       gpu::FailAllocation(n);
       const absl::Status status = start(*ops);
       EXPECT_TRUE(absl::IsResourceExhausted(status)) << name << " " << n << ": " << status;
