@@ -104,6 +104,7 @@ class Thief:
 
     def __init__(self, between, secret):
         self.between, self.secret, self.open, self.waiting, self.told, self.ended = between, secret, {}, {}, [], 0
+        self.one_at_a_time, self.closed = threading.Lock(), False  # connections are heard on threads of their own
 
     def dial(self):
         return greeting.greeted("127.0.0.1", self.between.port, self.secret, greeting.LANDING)
@@ -130,6 +131,11 @@ class Thief:
             self.say(number, said.data, *said.fields)
 
     def say(self, number, data, *kinds):
+        with self.one_at_a_time:
+            if not self.closed:
+                self.say_alone(number, data, *kinds)
+
+    def say_alone(self, number, data, *kinds):
         try:
             if number not in self.open:
                 self.open[number] = self.dial()
@@ -147,9 +153,11 @@ class Thief:
             self.ended += 1
 
     def close(self):
-        for s in self.open.values():
-            s.close()
-        self.open.clear()
+        with self.one_at_a_time:
+            self.closed = True
+            for s in self.open.values():
+                s.close()
+            self.open.clear()
 
 
 class StolenSecret(unittest.TestCase):
