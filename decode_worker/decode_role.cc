@@ -100,8 +100,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     desk_->Tick();
     if (landings_ && beat_.Due(clock_.Now())) thread_.Post([this] { landings_->Tick(); });
   }
-  void OnRenewal(const v1::Renewal& renewal) override {
-    desk_->Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
+  void OnRenewal(const v1::Renewal& renewal, const std::string& router) override {
+    desk_->Renew(KeyOf(renewal.key(), router), renewal.attach_gen());
   }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
@@ -122,9 +122,10 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     load.set_reserves_refused(desk_->reserves_refused());
   }
 
-  void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override {
-    post_([this, key = KeyOf(request), order = DecodeReserve(request), grammar = GrammarOf(request),
-           answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
+  void Reserve(const v1::ReserveRequest& request, const std::string& router,
+               std::function<void(v1::ReserveReply)> answer) override {
+    post_([this, key = KeyOf(request.key(), router), order = DecodeReserve(request, router),
+           grammar = GrammarOf(request), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
       const decode::ReserveAnswer reserved =
           order.ok() ? desk_->Reserve(*order, std::move(grammar)) : decode::ReserveAnswer{key, order.status()};
       LandingWays ways = landing_->ways();
@@ -133,13 +134,14 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     });
   }
 
-  void RouterLeft(const std::string& session) override {
-    post_([this, session](engine::Scheduler&, TimePoint) { desk_->OnRouterLeft(session); });
+  void RouterLeft(const std::string& session, const std::string& router) override {
+    post_([this, session, router](engine::Scheduler&, TimePoint) { desk_->OnRouterLeft(session, router); });
   }
 
-  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
-    const decode::TicketKey key{request.key().request_id(), request.key().attempt()};
-    post_([this, key, again = request.asks_again(), answer = std::move(answer)](engine::Scheduler&, TimePoint) {
+  void Cancel(const v1::CancelRequest& request, const std::string& router,
+              std::function<void(v1::CancelReply)> answer) override {
+    post_([this, key = KeyOf(request.key(), router), again = request.asks_again(), answer = std::move(answer)](
+              engine::Scheduler&, TimePoint) {
       v1::CancelReply reply;
       reply.set_known(desk_->Cancel(key, again));
       answer(std::move(reply));

@@ -16,9 +16,11 @@ constexpr auto kDefaultExpiry = std::chrono::seconds(60);
 
 }  // namespace
 
-decode::TicketKey KeyOf(const v1::ReserveRequest& in) { return {in.key().request_id(), in.key().attempt()}; }
+decode::TicketKey KeyOf(const v1::RequestKey& in, const std::string& router) {
+  return {in.request_id(), in.attempt(), router};
+}
 
-absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in) {
+absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in, const std::string& router) {
   BATON_RETURN_IF_ERROR(worker::CheckTokenBytes(in.prompt_token_ids().size()));
   BATON_RETURN_IF_ERROR(worker::CheckNames(in.key(), in.cache_salt()));
   BATON_RETURN_IF_ERROR(CheckAtMost("the length of router_session", in.router_session().size(), kMostIdBytes));
@@ -26,7 +28,7 @@ absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in)
   BATON_RETURN_IF_ERROR(CheckAtMost("expiry_ms", in.expiry_ms(), kMostExpiryMs));
   BATON_RETURN_IF_ERROR(CheckAtMost("lease_ms", in.lease_ms(), kMostLeaseMs));
   decode::ReserveOrder order;
-  order.key = KeyOf(in);
+  order.key = KeyOf(in.key(), router);
   order.salt = in.cache_salt();
   order.prompt.resize(in.prompt_token_ids().size() / 4);
   if (!order.prompt.empty()) std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "decode_worker/landing.h"
@@ -10,10 +11,10 @@
 
 namespace baton::decode_worker {
 
-/// InvalidArgument with the number: bytes that are no whole token ids.
-absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in);
-/// Of the ticket that `in` asks for.
-decode::TicketKey KeyOf(const v1::ReserveRequest& in);
+/// `router`: who asks. InvalidArgument with the number: bytes that are no whole token ids.
+absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in, const std::string& router = {});
+/// Of the ticket of that router.
+decode::TicketKey KeyOf(const v1::RequestKey& in, const std::string& router);
 /// InvalidArgument with the numbers: no prompt of this worker's model has so many tokens, or not so many were sent.
 absl::Status CheckReserve(const decode::ReserveOrder& order, int32_t max_model_len);
 /// Null: the answer has none.

@@ -42,7 +42,7 @@ void TicketDesk::DoAll(const std::vector<decode::Action>& actions) {
 
 decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order, std::shared_ptr<const Grammar> grammar) {
   if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
-  if (std::find(left_.begin(), left_.end(), order.session) != left_.end()) {
+  if (std::ranges::find(left_, std::pair(order.session, order.key.router)) != left_.end()) {
     return {order.key, absl::CancelledError("its router's session has ended")};
   }
   if (absl::Status checked = CheckReserve(order, scheduler_->options().max_model_len); !checked.ok())
@@ -60,14 +60,14 @@ bool TicketDesk::Cancel(const decode::TicketKey& key, bool asks_again) {
   return known;
 }
 
-void TicketDesk::OnRouterLeft(const std::string& session) {
+void TicketDesk::OnRouterLeft(const std::string& session, const std::string& router) {
   constexpr size_t kRemembered = 64;
   if (session.empty()) return;
   if (left_.size() == kRemembered) left_.pop_front();
-  left_.push_back(session);
+  left_.emplace_back(session, router);
   std::vector<decode::TicketKey> keys;
   for (const auto& [id, ticket] : tickets_) {
-    if (!ticket.request && ticket.session == session) keys.push_back(ticket.key);
+    if (!ticket.request && ticket.session == session && ticket.key.router == router) keys.push_back(ticket.key);
   }
   for (const decode::TicketKey& key : keys) Cancel(key);
 }

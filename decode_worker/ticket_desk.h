@@ -49,7 +49,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   /// The router still waits for it; `attach_gen` 0: it has not attached.
   void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Renewed{key, attach_gen}); }
   /// Ends what a router has reserved in this session and not attached. A stream without a name ("") is no ticket's.
-  void OnRouterLeft(const std::string& session);
+  void OnRouterLeft(const std::string& session, const std::string& router = {});
   void OnHello(WriterId writer, LaneHello hello);
   void OnLane(WriterId writer, ToDecode message);
   void OnWriterGone(WriterId writer, bool fenced);
@@ -141,7 +141,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   std::map<TicketId, Ticket> tickets_;
   std::map<engine::RequestKey, TicketId> by_request_;
   std::map<WriterId, Writer> writers_;
-  std::deque<std::string> left_;  ///< router sessions that ended last: their Reserves may still arrive
+  std::deque<std::pair<std::string, std::string>> left_;  ///< sessions of routers that ended last: their Reserves may
+                                                          ///< still arrive
   bool draining_ = false;
   int64_t reserves_refused_ = 0;
   decode::Handoff core_;

@@ -74,8 +74,13 @@ std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> si
   return std::make_shared<LegAnswer>(std::move(sink));
 }
 
-absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now) {
-  JobOrder order{.key = {in.key().request_id(), in.key().attempt(), in.key().epoch()}};
+prefill::JobKey KeyOf(const v1::RequestKey& in, const std::string& router) {
+  return {in.request_id(), in.attempt(), in.epoch(), router};
+}
+
+absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now,
+                                     const std::string& router) {
+  JobOrder order{.key = KeyOf(in.key(), router)};
   BATON_ASSIGN_OR_RETURN(order.request, worker::DecodeAttach(AsAttach(in), limits, 0, now));
   const v1::ReserveReply& reserved = in.ticket();
   v1::Ticket ticket;

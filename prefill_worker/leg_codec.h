@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "prefill_worker/prefill_desk.h"
@@ -11,8 +12,11 @@
 
 namespace baton::prefill_worker {
 
-/// InvalidArgument with what is wrong; the request's key is the desk's to choose.
-absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now);
+/// Of the leg of that router.
+prefill::JobKey KeyOf(const v1::RequestKey& in, const std::string& router);
+/// `router`: who asks. InvalidArgument with what is wrong; the request's key is the desk's to choose.
+absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now,
+                                     const std::string& router = {});
 
 /// Sends the desk's results to `sink`, and ends it.
 std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> sink);

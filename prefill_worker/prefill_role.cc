@@ -78,8 +78,8 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     desk_->Tick();
     if (beat_.Due(clock_.Now())) thread_.Post([this] { senders_ ? senders_->Tick() : sender_->Tick(); });
   }
-  void OnRenewal(const v1::Renewal& renewal) override {
-    if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key()));
+  void OnRenewal(const v1::Renewal& renewal, const std::string& router) override {
+    if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key(), router));
   }
   void OnMeet(const v1::Meet& meet) override { desk_->Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
@@ -96,18 +96,20 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     load.set_unclean_closes(stats.unclean_closes);
   }
 
-  void Prefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override {
-    auto order = std::make_shared<absl::StatusOr<JobOrder>>(DecodeOrder(request, limits_, clock_.Now()));
+  void Prefill(const v1::PrefillRequest& request, const std::string& router,
+               std::shared_ptr<worker::PrefillSink> sink) override {
+    auto order = std::make_shared<absl::StatusOr<JobOrder>>(DecodeOrder(request, limits_, clock_.Now(), router));
     if (!order->ok()) return sink->Finish(order->status());
     post_([this, order, sink = std::move(sink)](engine::Scheduler&, TimePoint) {
       desk_->Begin(*std::move(*order), MakeLegAnswer(sink));
     });
   }
-  void PrefillStreamEnded(const v1::RequestKey& key) override {
-    post_([this, key = KeyOf(key)](engine::Scheduler&, TimePoint) { desk_->OnCallerGone(key); });
+  void PrefillStreamEnded(const v1::RequestKey& key, const std::string& router) override {
+    post_([this, key = KeyOf(key, router)](engine::Scheduler&, TimePoint) { desk_->OnCallerGone(key); });
   }
-  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
-    post_([this, key = KeyOf(request.key()), answer = std::move(answer)](engine::Scheduler&, TimePoint) {
+  void Cancel(const v1::CancelRequest& request, const std::string& router,
+              std::function<void(v1::CancelReply)> answer) override {
+    post_([this, key = KeyOf(request.key(), router), answer = std::move(answer)](engine::Scheduler&, TimePoint) {
       v1::CancelReply reply;
       reply.set_known(desk_->Cancel(key));
       answer(std::move(reply));
@@ -115,8 +117,6 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   }
 
  private:
-  static prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key.attempt(), key.epoch()}; }
-
   // Transfer thread.
   void OnPush(const prefill::Event& event) override {
     news_.Add([this, event] { desk_->Handle(event); });

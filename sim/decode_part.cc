@@ -81,17 +81,19 @@ void DecodePart::ToDesk(std::function<void()> work, bool wake) {
   });
 }
 
-void DecodePart::Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) {
+void DecodePart::Reserve(const v1::ReserveRequest& request, const std::string& router,
+                         std::function<void(v1::ReserveReply)> answer) {
   const decode::ReserveAnswer reserved =
-      desk_.Reserve(*decode_worker::DecodeReserve(request), decode_worker::GrammarOf(request));
+      desk_.Reserve(*decode_worker::DecodeReserve(request, router), decode_worker::GrammarOf(request));
   decode_worker::LandingWays ways = landing_->ways();
   ways.address = LandingAddress();
   answer(decode_worker::EncodeReserved(reserved, facts_, ways, Duration::zero()));
 }
 
-void DecodePart::Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) {
+void DecodePart::Cancel(const v1::CancelRequest& request, const std::string& router,
+                        std::function<void(v1::CancelReply)> answer) {
   v1::CancelReply reply;
-  reply.set_known(desk_.Cancel({request.key().request_id(), request.key().attempt()}, request.asks_again()));
+  reply.set_known(desk_.Cancel(decode_worker::KeyOf(request.key(), router), request.asks_again()));
   answer(std::move(reply));
 }
 

@@ -6,6 +6,7 @@
 
 #include "decode_worker/landing.h"
 #include "decode_worker/rank_landings.h"
+#include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
 #include "proto/worker.pb.h"
 #include "sim/rank_group.h"
@@ -33,14 +34,18 @@ class DecodePart final : public RolePart, private decode_worker::LandingControl,
   void LoseRank(int rank) override { ranks_->Lose(rank); }
   void HangRank(int rank, bool hangs) override { ranks_->Hang(rank, hangs); }
   const char* Moment() const override;
-  void OnRenewal(const v1::Renewal& renewal) override {
-    desk_.Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
+  void OnRenewal(const v1::Renewal& renewal, const std::string& router) override {
+    desk_.Renew(decode_worker::KeyOf(renewal.key(), router), renewal.attach_gen());
   }
   int64_t OwnedBlocks(int32_t group) const override { return desk_.OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad&) const override {}
-  void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override;
-  void RouterLeft(const std::string& session) override { desk_.OnRouterLeft(session); }
-  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override;
+  void Reserve(const v1::ReserveRequest& request, const std::string& router,
+               std::function<void(v1::ReserveReply)> answer) override;
+  void RouterLeft(const std::string& session, const std::string& router) override {
+    desk_.OnRouterLeft(session, router);
+  }
+  void Cancel(const v1::CancelRequest& request, const std::string& router,
+              std::function<void(v1::CancelReply)> answer) override;
   std::string Holds() const override;
   void CheckInvariants() const override { desk_.CheckInvariants(); }
 

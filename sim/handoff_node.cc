@@ -60,24 +60,24 @@ void HandoffNode::CheckStranger(const char* what) const {
 v1::ReserveReply HandoffNode::OnReserve(const v1::ReserveRequest& request) {
   if (role_ == v1::WORKER_ROLE_PREFILL) CheckStranger("a prefill worker was asked for a ticket");
   v1::ReserveReply reply;
-  life_now_->role->Reserve(request, [&reply](v1::ReserveReply answer) { reply = std::move(answer); });
+  life_now_->role->Reserve(request, {}, [&reply](v1::ReserveReply answer) { reply = std::move(answer); });
   WakeGrammars();
   return reply;
 }
 
 void HandoffNode::OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) {
   if (role_ == v1::WORKER_ROLE_DECODE) CheckStranger("a decode worker was asked for a prefill leg");
-  life_now_->role->Prefill(request, std::move(sink));
+  life_now_->role->Prefill(request, {}, std::move(sink));
   Wake();
 }
 
 void HandoffNode::OnPrefillStreamEnd(const v1::RequestKey& key) {
-  if (life_now_->role) life_now_->role->PrefillStreamEnded(key);
+  if (life_now_->role) life_now_->role->PrefillStreamEnded(key, {});
   Wake();
 }
 
 void HandoffNode::OnCancel(const v1::CancelRequest& request) {
-  life_now_->role->Cancel(request, [](const v1::CancelReply&) {});
+  life_now_->role->Cancel(request, {}, [](const v1::CancelReply&) {});
   Wake();
 }
 
@@ -87,7 +87,7 @@ void HandoffNode::OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, co
   if (prefills && message.attach_size() > 0) CheckStranger("a prefill worker was asked to decode");
   life.book.OnMessage(stream, message, life.engine.scheduler(), time_.Now());
   if (life.role) {
-    for (const v1::Renewal& r : message.renewal()) life.role->OnRenewal(r);
+    for (const v1::Renewal& r : message.renewal()) life.role->OnRenewal(r, stream->router());
     for (const v1::Meet& meet : message.meet()) life.role->OnMeet(meet);
   }
   if (!prefills || message.attach_size() > 0) Wake();
@@ -96,7 +96,7 @@ void HandoffNode::OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, co
 void HandoffNode::OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) {
   Life& life = *life_now_;
   life.book.OnStreamEnd(&stream, life.engine.scheduler(), time_.Now());
-  if (life.role) life.role->RouterLeft(session);
+  if (life.role) life.role->RouterLeft(session, stream.router());
   Wake();
 }
 

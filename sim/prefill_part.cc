@@ -10,7 +10,7 @@ Duration CancelTakes(const ClusterScenario& scenario) {
   return std::chrono::milliseconds(200 + static_cast<int>(2000 * scenario.StepSeconds()));
 }
 
-prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key.attempt(), key.epoch()}; }
+using prefill_worker::KeyOf;
 
 }  // namespace
 
@@ -50,17 +50,21 @@ void PrefillPart::OnPush(const prefill::Event& event) {
   });
 }
 
-void PrefillPart::Prefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) {
+void PrefillPart::Prefill(const v1::PrefillRequest& request, const std::string& router,
+                          std::shared_ptr<worker::PrefillSink> sink) {
   absl::StatusOr<prefill_worker::JobOrder> order =
-      prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, node_.plant().time.Now());
+      prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, node_.plant().time.Now(), router);
   if (!order.ok()) return sink->Finish(order.status());
   desk_.Begin(*std::move(order), prefill_worker::MakeLegAnswer(std::move(sink)));
 }
 
-void PrefillPart::PrefillStreamEnded(const v1::RequestKey& key) { desk_.OnCallerGone(KeyOf(key)); }
+void PrefillPart::PrefillStreamEnded(const v1::RequestKey& key, const std::string& router) {
+  desk_.OnCallerGone(KeyOf(key, router));
+}
 
-void PrefillPart::Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) {
-  const prefill::JobKey key = KeyOf(request.key());
+void PrefillPart::Cancel(const v1::CancelRequest& request, const std::string& router,
+                         std::function<void(v1::CancelReply)> answer) {
+  const prefill::JobKey key = KeyOf(request.key(), router);
   v1::CancelReply reply;
   reply.set_known(desk_.Cancel(key));
   if (reply.known()) {
@@ -71,8 +75,8 @@ void PrefillPart::Cancel(const v1::CancelRequest& request, std::function<void(v1
   answer(std::move(reply));
 }
 
-void PrefillPart::OnRenewal(const v1::Renewal& renewal) {
-  if (renewal.key().epoch() > 0) desk_.Renew(KeyOf(renewal.key()));
+void PrefillPart::OnRenewal(const v1::Renewal& renewal, const std::string& router) {
+  if (renewal.key().epoch() > 0) desk_.Renew(KeyOf(renewal.key(), router));
 }
 
 /// Neither computed nor pushed any more.

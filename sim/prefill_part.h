@@ -35,13 +35,15 @@ class PrefillPart final : public RolePart, private prefill_worker::SenderEvents 
   void LoseRank(int rank) override { ranks_->Lose(rank); }
   void HangRank(int rank, bool hangs) override { ranks_->Hang(rank, hangs); }
   const char* Moment() const override;
-  void OnRenewal(const v1::Renewal& renewal) override;
+  void OnRenewal(const v1::Renewal& renewal, const std::string& router) override;
   void OnMeet(const v1::Meet& meet) override { desk_.Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_.OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override;
-  void Prefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
-  void PrefillStreamEnded(const v1::RequestKey& key) override;
-  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override;
+  void Prefill(const v1::PrefillRequest& request, const std::string& router,
+               std::shared_ptr<worker::PrefillSink> sink) override;
+  void PrefillStreamEnded(const v1::RequestKey& key, const std::string& router) override;
+  void Cancel(const v1::CancelRequest& request, const std::string& router,
+              std::function<void(v1::CancelReply)> answer) override;
   std::string Holds() const override;
   void CheckInvariants() const override;
 

@@ -17,6 +17,7 @@ namespace baton::decode {
 struct TicketKey {
   std::string request_id;
   uint32_t attempt = 0;
+  std::string router{};  ///< whose request it is: another one's of the same id is another ticket
   auto operator<=>(const TicketKey&) const = default;
 };
 

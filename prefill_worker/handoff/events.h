@@ -18,6 +18,7 @@ struct JobKey {
   std::string request_id;
   uint32_t attempt = 0;
   uint32_t epoch = 0;
+  std::string router{};  ///< whose request it is: another one's of the same id is another leg
   auto operator<=>(const JobKey&) const = default;
 };
 

@@ -194,6 +194,14 @@ TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
   EXPECT_EQ(w.desk.Find(3)->state, decode::TicketState::kGone);
 }
 
+TEST(TicketDesk, ARouterThatSaysAnothersSessionTakesNoTicketsOfIts) {
+  DeskWorld w;
+  w.Reserve();
+  w.desk.OnRouterLeft("session", "another router");
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kReserved);
+  EXPECT_TRUE(w.Reserve("later").status.ok()) << "nor those that are still to come";
+}
+
 TEST(TicketDesk, AStreamWithoutANameTakesNoTicketsWithIt) {
   DeskWorld w;
   decode::ReserveOrder order = w.MakeReserve();

@@ -71,7 +71,7 @@ v1::ReserveReply Reserved(const v1::ReserveRequest& request, int tensor) {
   decode::Handoff core(options, blocks);
   const TimePoint now{std::chrono::seconds(1)};
   const auto order = decode_worker::DecodeReserve(request);
-  decode::ReserveAnswer answer{.key = decode_worker::KeyOf(request), .status = order.status()};
+  decode::ReserveAnswer answer{.key = decode_worker::KeyOf(request.key(), "r"), .status = order.status()};
   if (order.ok()) answer.status = decode_worker::CheckReserve(*order, 4096);
   if (answer.status.ok()) answer = core.Reserve(*order, now);
   core.CheckInvariants();

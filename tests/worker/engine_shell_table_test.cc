@@ -57,7 +57,9 @@ class LoggingRole final : public Role {
   void OnTick(engine::Scheduler&) override { log_.Say("Tick"); }
   int64_t OwnedBlocks(int32_t) const override { return 0; }
   void FillLoad(v1::HandoffLoad&) const override { log_.Say("Load"); }
-  void Cancel(const v1::CancelRequest&, std::function<void(v1::CancelReply)> answer) override { answer({}); }
+  void Cancel(const v1::CancelRequest&, const std::string&, std::function<void(v1::CancelReply)> answer) override {
+    answer({});
+  }
 
  private:
   Log& log_;

@@ -93,6 +93,24 @@ TEST(RelayBook, ANewerAttachFencesTheOlderOne) {
   for (const v1::RelayEntry& e : new_stream->Of("a")) EXPECT_EQ(e.attach_gen(), 2u);
 }
 
+TEST(RelayBook, ARequestOfAnotherRoutersOfTheSameIdIsAnotherOne) {
+  RelayWorld w;
+  const auto mine = std::make_shared<KeepingSink>("router-a"), others = std::make_shared<KeepingSink>("router-b");
+  const auto again = std::make_shared<KeepingSink>("router-a");
+  w.Attach(mine, MakeAttach("a", 1, 20, 50));
+  w.Step();
+  w.Attach(others, MakeAttach("a", 2, 20, 4));
+  w.RunAll();
+  EXPECT_EQ(mine->TokensOf("a"), 50u) << "it was not fenced";
+  EXPECT_EQ(others->TokensOf("a"), 4u);
+  w.Attach(mine, MakeAttach("b", 1, 20, 50));
+  w.Step();
+  w.Attach(again, MakeAttach("b", 2, 20, 4));
+  w.RunAll();
+  EXPECT_LT(mine->TokensOf("b"), 50u) << "another stream of the same router takes it over";
+  EXPECT_EQ(again->TokensOf("b"), 4u);
+}
+
 TEST(RelayBook, AnOlderAttachIsRefusedAndHarmsNobody) {
   RelayWorld w;
   const auto sink = Stream(), late = Stream();

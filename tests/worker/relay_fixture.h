@@ -13,6 +13,7 @@ namespace baton::worker {
 
 class KeepingSink final : public RelayWriter {
  public:
+  using RelayWriter::RelayWriter;
   void Send(v1::RelayDown message) override { messages.push_back(std::move(message)); }
   /// Entries of one choice, in order.
   std::vector<v1::RelayEntry> Of(const std::string& request_id, uint32_t index = 0) const {

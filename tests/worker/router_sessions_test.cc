@@ -24,7 +24,7 @@ std::shared_ptr<const trust::ClusterSecret> SecretOf(const std::string& text = k
 }
 
 /// The token of a session that begins now.
-std::string NewSession(RouterSessions& sessions) {
+std::string NewSession(RouterSessions& sessions, const std::string& name = {}) {
   trust::Greeting router(SecretOf(), trust::Greeting::Role::kCaller, trust::Purpose::kRpc, trust::NewNonce());
   std::string call, proof;
   router.Begin(call);
@@ -32,7 +32,7 @@ std::string NewSession(RouterSessions& sessions) {
   std::string_view in = answer;
   EXPECT_TRUE(router.Take(in, proof).ok());
   const std::string nonce(reinterpret_cast<const char*>(router.other_nonce().data()), sizeof(trust::Nonce));
-  EXPECT_EQ(sessions.Greet(nonce + proof, "a").value_or("refused"), "");
+  EXPECT_EQ(sessions.Greet(nonce + proof, "a", name).value_or("refused"), "");
   return router.SessionToken();
 }
 
@@ -146,7 +146,18 @@ TEST(RouterSessions, TheSessionThatWasUsedLeastRecentlyEndsFirst) {
   const std::string last = NewSession(sessions);
   EXPECT_TRUE(sessions.Check(first, "a").ok());
   EXPECT_TRUE(sessions.Check(last, "a").ok());
-  EXPECT_TRUE(absl::IsUnauthenticated(sessions.Check(second, "a")));
+  EXPECT_TRUE(absl::IsUnauthenticated(sessions.Check(second, "a").status()));
+}
+
+TEST(RouterSessions, ASessionIsOfTheRouterThatGreetedOrItsOwn) {
+  const FakeClock clock;
+  RouterSessions sessions(SecretOf(), clock);
+  const std::string first = NewSession(sessions, "router-a"), again = NewSession(sessions, "router-a");
+  EXPECT_EQ(sessions.Check(first, "a").value(), "router-a");
+  EXPECT_EQ(sessions.Check(again, "a").value(), "router-a");
+  const std::string nameless = NewSession(sessions), other = NewSession(sessions);
+  EXPECT_EQ(sessions.Check(nameless, "a").value(), nameless);
+  EXPECT_NE(sessions.Check(nameless, "a").value(), sessions.Check(other, "a").value());
 }
 
 TEST(RouterSessions, WithoutASecretEverybodyMayCall) {

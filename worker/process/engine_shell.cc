@@ -94,7 +94,7 @@ void EngineShell::OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<con
                    engine::Scheduler& scheduler, TimePoint now) {
     book_.OnMessage(sink, *message, scheduler, now);
     for (const v1::Renewal& renewal : message->renewal()) {
-      if (acting_ != nullptr) acting_->OnRenewal(renewal);
+      if (acting_ != nullptr) acting_->OnRenewal(renewal, sink->router());
     }
     for (const v1::Meet& meet : message->meet()) {
       if (acting_ != nullptr) acting_->OnMeet(meet);

@@ -66,7 +66,7 @@ class Role {
   }
   virtual void OnTick(engine::Scheduler& scheduler) = 0;
   /// A router still waits for this ticket or leg.
-  virtual void OnRenewal(const v1::Renewal& renewal) { (void)renewal; }
+  virtual void OnRenewal(const v1::Renewal& renewal, const std::string& router) { (void)renewal, (void)router; }
   /// A decode worker that KV may be sent to.
   virtual void OnMeet(const v1::Meet& meet) { (void)meet; }
   /// Blocks of `group` that tickets or jobs own.
@@ -74,14 +74,17 @@ class Role {
   virtual void FillLoad(v1::HandoffLoad& load) const = 0;
 
   // ---- legs; any thread, answered from any. Who asks for another role's may not know yet that this worker has changed
-  // its own: it is refused as Unavailable, and tries elsewhere.
-  virtual void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer);
-  virtual void Prefill(const v1::PrefillRequest& request, std::shared_ptr<PrefillSink> sink);
+  // its own: it is refused as Unavailable, and tries elsewhere. `router`: who calls (RouterSessions::Check). A key
+  // names a leg of that router only.
+  virtual void Reserve(const v1::ReserveRequest& request, const std::string& router,
+                       std::function<void(v1::ReserveReply)> answer);
+  virtual void Prefill(const v1::PrefillRequest& request, const std::string& router, std::shared_ptr<PrefillSink> sink);
   /// The relay stream of a router's session has ended.
-  virtual void RouterLeft(const std::string& session) { (void)session; }
+  virtual void RouterLeft(const std::string& session, const std::string& router) { (void)session, (void)router; }
   /// The stream of a Prefill has ended; the router may be gone.
-  virtual void PrefillStreamEnded(const v1::RequestKey& key) { (void)key; }
-  virtual void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) = 0;
+  virtual void PrefillStreamEnded(const v1::RequestKey& key, const std::string& router) { (void)key, (void)router; }
+  virtual void Cancel(const v1::CancelRequest& request, const std::string& router,
+                      std::function<void(v1::CancelReply)> answer) = 0;
 };
 
 using RoleFactory = std::function<absl::StatusOr<std::unique_ptr<Role>>(const RoleContext&)>;

@@ -21,7 +21,8 @@ absl::Status RouterSessions::Refuse(absl::Status why, std::string_view host) {
   return why;
 }
 
-absl::StatusOr<std::string> RouterSessions::Greet(std::string_view words, std::string_view host) {
+absl::StatusOr<std::string> RouterSessions::Greet(std::string_view words, std::string_view host,
+                                                  std::string_view router) {
   if (secret_ == nullptr) return std::string();
   std::lock_guard lock(mutex_);
   DropOld();
@@ -29,7 +30,7 @@ absl::StatusOr<std::string> RouterSessions::Greet(std::string_view words, std::s
   if (words.empty()) {
     answer = absl::PermissionDeniedError("the router does not greet: it is started without --cluster-secret-file");
   } else if (words.size() == kNonceBytes + trust::kProofBytes) {
-    const absl::Status finished = Finish(words);
+    const absl::Status finished = Finish(words, router);
     answer = finished.ok() ? absl::StatusOr<std::string>(std::string()) : finished;
   } else {
     answer = Answer(words, host);
@@ -57,30 +58,30 @@ absl::StatusOr<std::string> RouterSessions::Answer(std::string_view call, std::s
   return answer;
 }
 
-absl::Status RouterSessions::Finish(std::string_view words) {
+absl::Status RouterSessions::Finish(std::string_view words, std::string_view router) {
   auto node = begun_.extract(std::string(words.substr(0, kNonceBytes)));
   if (node.empty()) return absl::UnauthenticatedError("a proof of no greeting that is under way");
   std::string_view proof = words.substr(kNonceBytes);
   std::string none;
   trust::Greeting& greeting = node.mapped().greeting;
   BATON_RETURN_IF_ERROR(greeting.Take(proof, none));
-  Remember(greeting.SessionToken());
+  Remember(greeting.SessionToken(), router);
   return absl::OkStatus();
 }
 
-void RouterSessions::Remember(const std::string& token) {
+void RouterSessions::Remember(const std::string& token, std::string_view router) {
   if (sessions_.size() >= kMostSessions) {
-    sessions_.erase(std::ranges::min_element(sessions_, {}, [](const auto& session) { return session.second; }));
+    sessions_.erase(std::ranges::min_element(sessions_, {}, [](const auto& session) { return session.second.used; }));
   }
-  sessions_[token] = ++calls_;
+  sessions_[token] = {++calls_, router.empty() ? token : std::string(router)};
 }
 
-absl::Status RouterSessions::Check(std::string_view token, std::string_view host) {
-  if (secret_ == nullptr) return absl::OkStatus();
+absl::StatusOr<std::string> RouterSessions::Check(std::string_view token, std::string_view host) {
+  if (secret_ == nullptr) return std::string();
   std::lock_guard lock(mutex_);
   if (const auto session = sessions_.find(token); session != sessions_.end()) {
-    session->second = ++calls_;
-    return absl::OkStatus();
+    session->second.used = ++calls_;
+    return session->second.router;
   }
   return Refuse(absl::UnauthenticatedError("a call of no session: the router has not greeted this worker "
                                            "(--cluster-secret-file), or has greeted another one "

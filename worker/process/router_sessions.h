@@ -29,10 +29,12 @@ class RouterSessions {
   bool open() const { return secret_ == nullptr; }
   /// What a Handshake says as its greeting. The answer to be sent back, and nothing beside it; empty: the router has
   /// proved itself, and its session has begun. Unauthenticated, PermissionDenied, InvalidArgument: it is refused.
-  /// `host`: the router's, for the log.
-  absl::StatusOr<std::string> Greet(std::string_view words, std::string_view host);
-  /// Whether a call with this token may be made. Unauthenticated: no.
-  absl::Status Check(std::string_view token, std::string_view host);
+  /// `host`: the router's, for the log. `router`: what it calls itself, new at every start of it, and the same when it
+  /// greets again: known to workers only, and so random that nobody guesses another's.
+  absl::StatusOr<std::string> Greet(std::string_view words, std::string_view host, std::string_view router = {});
+  /// Whether a call with this token may be made, and of which router it is: the one that greeted, or its session where
+  /// it did not say its name; empty without a secret. Unauthenticated: it may not.
+  absl::StatusOr<std::string> Check(std::string_view token, std::string_view host);
   /// Forgets greetings that were left halfway.
   void Tick();
   /// Handshakes and calls since the start.
@@ -45,8 +47,12 @@ class RouterSessions {
     TimePoint since;
   };
   absl::StatusOr<std::string> Answer(std::string_view call, std::string_view host);
-  absl::Status Finish(std::string_view words);
-  void Remember(const std::string& token);
+  struct Session {
+    uint64_t used = 0;  ///< last, counted in calls
+    std::string router;
+  };
+  absl::Status Finish(std::string_view words, std::string_view router);
+  void Remember(const std::string& token, std::string_view router);
   absl::Status Refuse(absl::Status why, std::string_view host);
   void DropOld();
 
@@ -54,8 +60,8 @@ class RouterSessions {
   const Clock& clock_;
   mutable std::mutex mutex_;  // guards what follows
   LimitedLines lines_;
-  std::map<std::string, Begun, std::less<>> begun_;        ///< by the nonce that was given out
-  std::map<std::string, uint64_t, std::less<>> sessions_;  ///< by token; when it was used last, counted in calls
+  std::map<std::string, Begun, std::less<>> begun_;       ///< by the nonce that was given out
+  std::map<std::string, Session, std::less<>> sessions_;  ///< by token
   uint64_t calls_ = 0;
   int64_t refused_ = 0;
 };

@@ -151,8 +151,8 @@ v1::HandshakeReply WorkerState::Describe() const {
   return reply;
 }
 
-/// The check of every method but Handshake, before anything else.
-grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) {
+/// The check of every method but Handshake, before anything else. `router`: whose call it is, where it may be made.
+grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context, std::string* router) {
   if (sessions_.open()) {
     greeted_(context.peer(), /*proven=*/false);
     return grpc::Status::OK;
@@ -160,15 +160,17 @@ grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) 
   const auto token = context.client_metadata().find("baton-token");
   const bool shown = token != context.client_metadata().end();
   const std::string peer = context.peer();
-  const absl::Status may =
+  absl::StatusOr<std::string> whose =
       sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "", HostOf(peer));
-  if (may.ok()) greeted_(peer, /*proven=*/true);
-  return ToGrpc(may);
+  if (!whose.ok()) return ToGrpc(whose.status());
+  greeted_(peer, /*proven=*/true);
+  if (router != nullptr) *router = *std::move(whose);
+  return grpc::Status::OK;
 }
 
 /// The check of what begins work here.
-grpc::Status WorkerService::MayBegin(const grpc::CallbackServerContext& context) {
-  if (const grpc::Status may = MayCall(context); !may.ok()) return may;
+grpc::Status WorkerService::MayBegin(const grpc::CallbackServerContext& context, std::string& router) {
+  if (const grpc::Status may = MayCall(context, &router); !may.ok()) return may;
   return ToGrpc(WhyNotOurs(MetadataOf(context, "baton-incarnation"), state_.incarnation()));
 }
 
@@ -182,7 +184,12 @@ grpc::Status WorkerService::NoRole(bool loaded) const {
 grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
                                                    const v1::HandshakeRequest* request, v1::HandshakeReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto answer = sessions_.Greet(request->greeting(), HostOf(context->peer()));
+  if (const absl::Status may = CheckAtMost("the length of router_id", request->router_id().size(), kMostIdBytes);
+      !may.ok()) {
+    reactor->Finish(ToGrpc(may));
+    return reactor;
+  }
+  const auto answer = sessions_.Greet(request->greeting(), HostOf(context->peer()), request->router_id());
   if (!answer.ok()) {
     reactor->Finish(ToGrpc(answer.status()));
     return reactor;
@@ -231,32 +238,35 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
 }
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext* context) {
-  if (const grpc::Status may = MayBegin(*context); !may.ok())
+  std::string router;
+  if (const grpc::Status may = MayBegin(*context, router); !may.ok())
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine)
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
   const std::string session = MetadataOf(*context, "baton-session");
   return NewRelayReactor({*context, streams_},
-                         {.on_message =
+                         {.router = router,
+                          .on_message =
                               [engine](std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                                        std::function<void()> next) {
                                 engine->OnRelay(std::move(sink), std::move(message), std::move(next));
                               },
                           .on_end =
-                              [engine, session](std::shared_ptr<RelayWriter> sink) {
+                              [engine, session, router](std::shared_ptr<RelayWriter> sink) {
                                 engine->OnRelayEnd(std::move(sink));
-                                engine->WithRole([&](Role& role) { role.RouterLeft(session); });
+                                engine->WithRole([&](Role& role) { role.RouterLeft(session, router); });
                               }});
 }
 
 grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
-  if (const grpc::Status may = MayBegin(*context); !may.ok()) return Finished(context, may);
+  std::string router;
+  if (const grpc::Status may = MayBegin(*context, router); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   const bool asked = engine && engine->WithRole([&](Role& role) {
-    role.Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
+    role.Reserve(*request, router, [reactor, reply](v1::ReserveReply answer) {
       *reply = std::move(answer);
       reactor->Finish(grpc::Status::OK);
     });
@@ -267,7 +277,8 @@ grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* co
 
 grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext* context,
                                                                    const v1::PrefillRequest* request) {
-  if (const grpc::Status may = MayBegin(*context); !may.ok())
+  std::string router;
+  if (const grpc::Status may = MayBegin(*context, router); !may.ok())
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || engine->wire_role() == v1::WORKER_ROLE_BOTH)
@@ -275,20 +286,23 @@ grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::Callbac
   return NewPrefillReactor(
       {*context, streams_},
       [&](std::shared_ptr<PrefillSink> sink) {
-        if (!engine->WithRole([&](Role& role) { role.Prefill(*request, sink); }))
+        if (!engine->WithRole([&](Role& role) { role.Prefill(*request, router, sink); }))
           sink->Finish(absl::UnavailableError("this worker changes its role"));
       },
-      [engine, key = request->key()] { engine->WithRole([&](Role& role) { role.PrefillStreamEnded(key); }); });
+      [engine, key = request->key(), router] {
+        engine->WithRole([&](Role& role) { role.PrefillStreamEnded(key, router); });
+      });
 }
 
 grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
                                                 v1::CancelReply* reply) {
-  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
+  std::string router;
+  if (const grpc::Status may = MayCall(*context, &router); !may.ok()) return Finished(context, may);
   if (const absl::Status may = CheckNames(request->key(), ""); !may.ok()) return Finished(context, ToGrpc(may));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   const bool asked = engine && engine->WithRole([&](Role& role) {
-    role.Cancel(*request, [reactor, reply](v1::CancelReply answer) {
+    role.Cancel(*request, router, [reactor, reply](v1::CancelReply answer) {
       *reply = std::move(answer);
       reactor->Finish(grpc::Status::OK);
     });

@@ -94,8 +94,8 @@ class WorkerService final : public v1::Worker::CallbackService {
                                  v1::FlipReply* reply) override;
 
  private:
-  grpc::Status MayCall(const grpc::CallbackServerContext& context);
-  grpc::Status MayBegin(const grpc::CallbackServerContext& context);
+  grpc::Status MayCall(const grpc::CallbackServerContext& context, std::string* router = nullptr);
+  grpc::Status MayBegin(const grpc::CallbackServerContext& context, std::string& router);
   grpc::Status NoRole(bool loaded) const;
   WorkerState& state_;
   RouterSessions& sessions_;

@@ -57,13 +57,13 @@ void RelayBook::OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::Re
   for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(sink.get(), cancel, scheduler, now);
   for (const v1::Credit& credit : message.credit()) OnCredit(sink.get(), credit, scheduler, now);
   for (const v1::Attach& attach : message.attach()) OnAttach(sink, attach, scheduler, now);
-  for (const v1::Renewal& renewal : message.renewal()) OnRenewal(renewal, now);
+  for (const v1::Renewal& renewal : message.renewal()) OnRenewal(*sink, renewal, now);
 }
 
 void RelayBook::OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
                          engine::Scheduler& scheduler, TimePoint now) {
   std::optional<engine::RequestKey> replaces;  // a ticket's
-  if (auto old = by_request_.find(attach.key().request_id()); old != by_request_.end()) {
+  if (auto old = by_request_.find({sink->router(), attach.key().request_id()}); old != by_request_.end()) {
     const engine::RequestKey key = old->second;
     const uint64_t live_gen = by_key_.at(key).attach_gen;
     if (live_gen == attach.attach_gen() && by_key_.at(key).sink == sink) return;  // the same message again: same answer
@@ -114,7 +114,7 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1
   if (live.ticket) live.cancelled.resize(live.credit.size());
   live.attached = now;
   const bool ticket = live.ticket;
-  by_request_[live.request_id] = key;
+  by_request_[{sink->router(), live.request_id}] = key;
   by_key_.emplace(key, std::move(live));
   if (!ticket) return absl::OkStatus();
   const absl::Status taken = AttachTicket(attach, std::move(request), replaces, scheduler);
@@ -189,7 +189,7 @@ void RelayBook::Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attac
 }
 
 const engine::RequestKey* RelayBook::OwnedBy(const RelayWriter* sink, const std::string& request_id) const {
-  const auto found = by_request_.find(request_id);
+  const auto found = by_request_.find({sink->router(), request_id});
   const bool owned = found != by_request_.end() && by_key_.at(found->second).sink.get() == sink;
   return owned ? &found->second : nullptr;
 }
@@ -207,8 +207,8 @@ void RelayBook::OnCredit(const RelayWriter* sink, const v1::Credit& credit, engi
   scheduler.SetCredit(*key, credit.index(), live.credit[choice], now);
 }
 
-void RelayBook::OnRenewal(const v1::Renewal& renewal, TimePoint now) {
-  const auto found = by_request_.find(renewal.key().request_id());
+void RelayBook::OnRenewal(const RelayWriter& sink, const v1::Renewal& renewal, TimePoint now) {
+  const auto found = by_request_.find({sink.router(), renewal.key().request_id()});
   if (found == by_request_.end()) return;
   Live& live = by_key_.at(found->second);
   if (live.renewed_for > Duration::zero() && live.attach_gen == renewal.attach_gen())
@@ -263,7 +263,8 @@ void RelayBook::OnStreamEnd(const RelayWriter* sink, engine::Scheduler& schedule
 bool RelayBook::Drop(engine::RequestKey key) {
   auto live = by_key_.find(key);
   if (live == by_key_.end()) return false;
-  if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key)
+  if (auto by_id = by_request_.find({live->second.sink->router(), live->second.request_id});
+      by_id != by_request_.end() && by_id->second == key)
     by_request_.erase(by_id);
   const bool ticket = live->second.ticket;
   by_key_.erase(live);

@@ -72,10 +72,11 @@ class RelayBook {
 
   void OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
+  using Name = std::pair<std::string, std::string>;  ///< router and request id: a router names its own requests only
   /// The request's key, where this stream attached it last; null: nothing of it lives, or it is another stream's.
   const engine::RequestKey* OwnedBy(const RelayWriter* sink, const std::string& request_id) const;
   void OnCredit(const RelayWriter* sink, const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
-  void OnRenewal(const v1::Renewal& renewal, TimePoint now);
+  void OnRenewal(const RelayWriter& sink, const v1::Renewal& renewal, TimePoint now);
   TimePoint Listened(TimePoint now) const;
   void OnCancel(const RelayWriter* sink, const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
   absl::Status Begin(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
@@ -96,7 +97,7 @@ class RelayBook {
   OwnTime own_;
   engine::RequestKey next_key_ = 1;
   absl::flat_hash_map<engine::RequestKey, Live> by_key_;
-  absl::flat_hash_map<std::string, engine::RequestKey> by_request_;
+  absl::flat_hash_map<Name, engine::RequestKey> by_request_;
 };
 
 }  // namespace baton::worker

@@ -12,7 +12,7 @@ namespace {
 class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
   class Sink final : public RelayWriter, public OpenStream {
    public:
-    explicit Sink(RelayReactor* reactor) : writes(reactor) {}
+    Sink(RelayReactor* reactor, std::string router) : RelayWriter(std::move(router)), writes(reactor) {}
     void Send(v1::RelayDown message) override { writes.Push(std::move(message)); }
     Unread unread() const override { return writes.unread(); }
     void CutOff(const absl::Status& why) override { writes.CutOff(ToGrpc(why)); }
@@ -21,7 +21,7 @@ class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::Relay
 
  public:
   RelayReactor(StreamPlace place, RelayHandlers handlers)
-      : place_(place), handlers_(std::move(handlers)), sink_(std::make_shared<Sink>(this)) {
+      : place_(place), handlers_(std::move(handlers)), sink_(std::make_shared<Sink>(this, handlers_.router)) {
     number_ = place_.Enter(OpenStreams::Kind::kRelay, sink_);
     sink_->writes.IfOpen([](RelayReactor& r) { r.ReadNext(); });
   }

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "proto/worker.grpc.pb.h"
@@ -25,6 +26,7 @@ struct StreamPlace {
 
 /// The worker's end of a relay stream. Called on gRPC's threads.
 struct RelayHandlers {
+  std::string router;  ///< whose stream it is (RouterSessions::Check)
   /// A message came. `next` must be called once it was handled (any thread): it starts the next read, so a router can
   /// never have more than one unhandled message queued here.
   std::function<void(std::shared_ptr<RelayWriter>, std::shared_ptr<const v1::RelayUp>, std::function<void()> next)>

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "proto/worker.pb.h"
@@ -12,8 +14,14 @@ namespace baton::worker {
 /// bounded queue was full is closed by its owner, which is reported as the end of the stream.
 class RelayWriter {
  public:
+  explicit RelayWriter(std::string router = {}) : router_(std::move(router)) {}
   virtual ~RelayWriter() = default;
   virtual void Send(v1::RelayDown message) = 0;
+  /// Whose stream it is (RouterSessions::Check).
+  const std::string& router() const { return router_; }
+
+ private:
+  const std::string router_;
 };
 
 /// One watcher of events. As RelayWriter.
