@@ -104,7 +104,7 @@ absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::strin
                                     std::shared_ptr<const trust::ClusterSecret> secret) {
   BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
   GrpcWire::Options options;
-  options.router_id = "router-" + identity.Hex().substr(0, 16);
+  options.router_id = "router-" + identity.Hex().substr(0, 32);  // legs are known by it: nobody guesses it
   options.router_version = version;
   options.grpc_tls = grpc_tls;
   options.identity = grpc_tls != nullptr ? live : nullptr;

@@ -45,7 +45,7 @@ std::vector<std::string_view> PieceCutter::Cut(std::string_view text) const {
 }
 
 size_t TokenCache::KeyHash::operator()(const Key& key) const {
-  return XXH3_64bits_withSeed(key.first.data(), key.first.size(), seed + (key.second ? 1 : 0));
+  return XXH3_64bits_withSeed(key.text.data(), key.text.size(), (seed ^ key.salt) + (key.add_special_tokens ? 1 : 0));
 }
 
 TokenCache::TokenCache(const Tokenizer& tokenizer, size_t capacity_bytes)
@@ -60,12 +60,14 @@ std::vector<std::string_view> TokenCache::Pieces(std::string_view text, bool add
   return cutter_.Cut(text);
 }
 
-absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, bool add_special_tokens) {
+absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, bool add_special_tokens,
+                                                        std::string_view salt) {
   if (capacity_ == 0) return tokenizer_.Encode(text, add_special_tokens);
   std::vector<Ids> pieces;
   size_t count = 0;
+  const uint64_t salted = HashOf(salt);
   for (const std::string_view piece : Pieces(text, add_special_tokens)) {
-    BATON_ASSIGN_OR_RETURN(Ids ids, IdsOf({piece, add_special_tokens}));
+    BATON_ASSIGN_OR_RETURN(Ids ids, IdsOf({piece, add_special_tokens, salted}));
     count += ids->size();
     pieces.push_back(std::move(ids));
   }
@@ -75,6 +77,10 @@ absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, b
   return out;
 }
 
+uint64_t TokenCache::HashOf(std::string_view salt) const {
+  return salt.empty() ? 0 : XXH3_64bits_withSeed(salt.data(), salt.size(), by_text_.hash_function().seed);
+}
+
 TokenCache::Counts TokenCache::counts() const {
   std::lock_guard lock(mutex_);
   return counts_;
@@ -82,7 +88,7 @@ TokenCache::Counts TokenCache::counts() const {
 
 absl::StatusOr<TokenCache::Ids> TokenCache::IdsOf(Key piece) {
   if (Ids known = Find(piece)) return known;
-  BATON_ASSIGN_OR_RETURN(std::vector<int32_t> encoded, tokenizer_.Encode(piece.first, piece.second));
+  BATON_ASSIGN_OR_RETURN(std::vector<int32_t> encoded, tokenizer_.Encode(piece.text, piece.add_special_tokens));
   Ids ids = std::make_shared<const std::vector<int32_t>>(std::move(encoded));
   Keep(piece, ids);
   return ids;
@@ -92,10 +98,10 @@ TokenCache::Ids TokenCache::Find(Key piece) {
   std::lock_guard lock(mutex_);
   const auto found = by_text_.find(piece);
   if (found == by_text_.end()) {
-    counts_.tokenized_bytes += static_cast<int64_t>(piece.first.size());
+    counts_.tokenized_bytes += static_cast<int64_t>(piece.text.size());
     return nullptr;
   }
-  counts_.found_bytes += static_cast<int64_t>(piece.first.size());
+  counts_.found_bytes += static_cast<int64_t>(piece.text.size());
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->ids;
 }
@@ -106,18 +112,18 @@ size_t TokenCache::CostOf(const Entry& entry) {
 }
 
 void TokenCache::Keep(Key piece, Ids ids) {
-  Entry entry{std::string(piece.first), piece.second, std::move(ids)};
+  Entry entry{std::string(piece.text), piece.add_special_tokens, piece.salt, std::move(ids)};
   const size_t cost = CostOf(entry);
   if (cost > capacity_ / 4) return;  // one text must not drive out all others
   std::lock_guard lock(mutex_);
   if (by_text_.contains(piece)) return;  // another thread was faster
   entries_.push_front(std::move(entry));
-  by_text_[Key{entries_.front().text, piece.second}] = entries_.begin();
+  by_text_[Key{entries_.front().text, piece.add_special_tokens, piece.salt}] = entries_.begin();
   counts_.kept_bytes += cost;
   while (counts_.kept_bytes > capacity_) {
     const Entry& oldest = entries_.back();
     counts_.kept_bytes -= CostOf(oldest);
-    by_text_.erase(Key{oldest.text, oldest.add_special_tokens});
+    by_text_.erase(Key{oldest.text, oldest.add_special_tokens, oldest.salt});
     entries_.pop_back();
   }
 }

@@ -1,5 +1,7 @@
 // TokenCache: the ids of texts seen before. A chat's turns come again with every request of the conversation, and a
 // system prompt with every conversation, so a text is cut before its special tokens and every piece is kept for itself.
+// What came with one salt is not found with another: from the time that a text takes nobody learns who else has sent
+// it.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,8 @@ class TokenCache {
   TokenCache(const Tokenizer& tokenizer, size_t capacity_bytes);
 
   /// Tokenizer::Encode's ids, special tokens in the text parsed. Errors are Tokenizer::Encode's.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens);
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
+                                              std::string_view salt = {});
 
   struct Counts {
     int64_t found_bytes = 0, tokenized_bytes = 0;  ///< of text, since its start
@@ -51,7 +54,12 @@ class TokenCache {
 
  private:
   using Ids = std::shared_ptr<const std::vector<int32_t>>;
-  using Key = std::pair<std::string_view, bool>;  // the text, and whether special tokens were added around it
+  struct Key {
+    std::string_view text;
+    bool add_special_tokens;  ///< around it
+    uint64_t salt;            ///< hash of it; 0: none
+    bool operator==(const Key&) const = default;
+  };
   /// Under a seed of the process's own: clients choose the texts.
   struct KeyHash {
     uint64_t seed;
@@ -60,11 +68,13 @@ class TokenCache {
   struct Entry {
     std::string text;
     bool add_special_tokens;
+    uint64_t salt;
     Ids ids;
   };
   static size_t CostOf(const Entry& entry);
   std::vector<std::string_view> Pieces(std::string_view text, bool add_special_tokens) const;
   absl::StatusOr<Ids> IdsOf(Key piece);
+  uint64_t HashOf(std::string_view salt) const;
   Ids Find(Key piece);
   void Keep(Key piece, Ids ids);
 

@@ -140,9 +140,9 @@ std::vector<const KeyAccount*> ApiKeys::accounts() const {
 }
 
 std::string ApiKeys::SaltOf(std::string_view authorization, const std::string& client_salt) const {
-  const Key* key = Find(authorization);
   const bool alone = std::ranges::all_of(keys_, [&](const Key& one) { return one.account == keys_[0].account; });
-  if (key == nullptr || alone) return client_salt;
+  const Key* key = alone ? nullptr : Find(authorization);
+  if (key == nullptr) return client_salt;
   std::string text = "baton prefix cache ";
   text.append(reinterpret_cast<const char*>(key->salted_by.data()), key->salted_by.size());
   text += client_salt;

@@ -232,9 +232,15 @@ std::string OpenAiApp::KeyOf(const HttpRequest& request) {
 
 KeyAccount* OpenAiApp::AccountOf(const Call& call) const { return keys_.AccountOf(KeyOf(call.request)); }
 
+std::string OpenAiApp::SaltOf(const Call& call, const std::string& client_salt) const {
+  if (service_.services().config.share_prefix_cache) return client_salt;
+  return keys_.SaltOf(KeyOf(call.request), client_salt);
+}
+
 void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
   const size_t size = call->request.body.size();
-  if (auto seen = seen_bodies_.Find(parse, call->request.body)) return Complete(call, *std::move(seen), id_prefix);
+  if (auto seen = seen_bodies_.Find(parse, call->request.body, SaltOf(*call)))
+    return Complete(call, *std::move(seen), id_prefix);
   auto work = [call, parse, limits = call->Limits(service_.services().config)] {
     return parse(call->request.body, limits);
   };
@@ -251,8 +257,8 @@ void OpenAiApp::KeepIfSeen(Call& call, BodyParser parse, CompletionRequest& requ
   const bool alone = request.prompts.size() == 1 && !request.responses;  // turns of before may come in front of those
   if (!alone || !SeenBodies::Takes(body.size())) return;
   const size_t text_bytes = TextBytes(request.prompts.front());
-  if (!TakeSeen(service_.services().model, request.prompts.front())) return;
-  seen_bodies_.Keep(parse, std::move(body), request, text_bytes);
+  if (!TakeSeen(service_.services().model, request.prompts.front(), SaltOf(call, request.input.cache_salt))) return;
+  seen_bodies_.Keep(parse, std::move(body), request, text_bytes, SaltOf(call));
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
@@ -292,8 +298,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   }
   request.input.account = AccountOf(*call);
   request.input.connected = call->request.connected;
-  if (!service_.services().config.share_prefix_cache)
-    request.input.cache_salt = keys_.SaltOf(KeyOf(call->request), request.input.cache_salt);
+  request.input.cache_salt = SaltOf(*call, request.input.cache_salt);
   CompletionAnswer::Options options;
   options.fingerprint = StrCat("baton-", version_);
   options.sse_ping_ms = service_.services().config.sse_ping_ms;

@@ -1,6 +1,7 @@
 // SeenBodies: what long bodies ask for that come again, byte for byte, and whose chat's token ids are known: those of a
 // retry, of several answers asked for one by one, of a load test. A found body is not read as JSON. One that differs in
-// any byte is another; its chat may still be known (request/seen_chats.h).
+// any byte is another; its chat may still be known (request/seen_chats.h). So is one of another API key, where keys
+// share no prefix cache.
 #pragma once
 
 #include <atomic>
@@ -24,9 +25,11 @@ class SeenBodies {
   explicit SeenBodies(size_t capacity_bytes) : bodies_(capacity_bytes) {}
 
   /// What `parse` made of this body, with a SeenPrompt. Nothing: not kept.
-  std::optional<CompletionRequest> Find(BodyParser parse, std::string_view body);
+  /// `salt`: of its key (ApiKeys::SaltOf).
+  std::optional<CompletionRequest> Find(BodyParser parse, std::string_view body, std::string_view salt = {});
   /// `request` is what `parse` made of `body`, with its prompt a SeenPrompt in place of `text_bytes` of text.
-  void Keep(BodyParser parse, std::string body, const CompletionRequest& request, size_t text_bytes);
+  void Keep(BodyParser parse, std::string body, const CompletionRequest& request, size_t text_bytes,
+            std::string_view salt = {});
   struct Counts {
     int64_t found_bytes = 0;  ///< of prompts' text, since its start
     size_t kept_bytes = 0;    ///< now
@@ -45,7 +48,7 @@ class SeenBodies {
     CompletionRequest request;
     size_t text_bytes;
   };
-  uint64_t HashOf(std::string_view body) const;
+  uint64_t HashOf(std::string_view body, std::string_view salt) const;
 
   KeptTwice<Known> bodies_;
   std::atomic<int64_t> found_bytes_ = 0;

@@ -16,7 +16,9 @@ void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
     return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
   const size_t bytes = TextBytes(request.prompt);
   const bool strings = request.return_token_strs;
-  auto work = [&model = s.model, prompt = std::move(request.prompt)] { return TokenizePrompt(model, prompt); };
+  auto work = [&model = s.model, prompt = std::move(request.prompt), salt = SaltOf(*call)] {
+    return TokenizePrompt(model, prompt, salt);
+  };
   auto then = [this, call, strings](std::variant<TokenizedPrompt, ApiError> result) {
     if (auto* error = std::get_if<ApiError>(&result)) return call->Fail(*error);
     const auto& ids = std::get<TokenizedPrompt>(result).ids;

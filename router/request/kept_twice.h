@@ -20,6 +20,10 @@ namespace baton::router {
 
 /// XXH3.
 uint64_t SeededHash(std::string_view bytes, uint64_t seed);
+/// `seed` for things that came with this salt of the prefix cache: those of another one are others.
+inline uint64_t SaltedSeed(uint64_t seed, std::string_view salt) {
+  return salt.empty() ? seed : SeededHash(salt, seed);
+}
 
 /// Any thread. The least recently used go when all would take more than its bytes.
 template <class Kept>

@@ -149,13 +149,13 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
 }
 
 std::variant<TokenizedPrompt, ApiError> Tokenize(const ModelText& model, const std::string& text,
-                                                 bool add_special_tokens, size_t most_bytes) {
+                                                 bool add_special_tokens, std::string_view salt, size_t most_bytes) {
   if (text.size() > most_bytes) {
     return BadRequest(StrCat("This prompt has ", text.size(), " bytes, and at most ", most_bytes,
                              " can be within this model's maximum context length. Please reduce its length."),
                       "prompt", "context_length_exceeded");
   }
-  auto ids = model.prompt_ids->Encode(text, add_special_tokens);
+  auto ids = model.prompt_ids->Encode(text, add_special_tokens, salt);
   if (!ids.ok()) return FromStatus(ids.status());
   return TokenizedPrompt{*std::move(ids)};
 }
@@ -308,22 +308,22 @@ std::variant<std::string, ApiError> RenderChat(const ModelText& model, const Cha
 
 }  // namespace
 
-bool TakeSeen(const ModelText& model, Prompt& prompt) {
+bool TakeSeen(const ModelText& model, Prompt& prompt, std::string_view salt) {
   const auto* chat = std::get_if<ChatPrompt>(&prompt);
   if (chat == nullptr || !model.chat_template || model.chat_template->reads_clock()) return false;
-  auto ids = model.seen_chats->Find(*chat);
+  auto ids = model.seen_chats->Find(*chat, salt);
   if (!ids) return false;
   prompt = SeenPrompt{*std::move(ids)};
   return true;
 }
 
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
-                                                       size_t most_bytes) {
+                                                       std::string_view salt, size_t most_bytes) {
   if (auto e = CheckNeedsNoText(model, prompt)) return *std::move(e);
   if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
   if (const auto* seen = std::get_if<SeenPrompt>(&prompt)) return TokenizedPrompt{seen->ids};
   if (const auto* text = std::get_if<TextPrompt>(&prompt))
-    return Tokenize(model, text->text, text->add_special_tokens, most_bytes);
+    return Tokenize(model, text->text, text->add_special_tokens, salt, most_bytes);
   const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
   if (!model.chat_template) {
     return BadRequest("This model has no chat template; use /v1/completions, or start the server with --chat-template.",
@@ -331,12 +331,13 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   }
   const bool lasting = !model.chat_template->reads_clock();
   if (lasting) {
-    if (auto seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*std::move(seen)};
+    if (auto seen = model.seen_chats->Find(chat, salt)) return TokenizedPrompt{*std::move(seen)};
   }
   const auto rendered = RenderChat(model, chat);
   if (const auto* error = std::get_if<ApiError>(&rendered)) return *error;
-  auto out = Tokenize(model, std::get<std::string>(rendered), chat.add_special_tokens, most_bytes);
-  if (const auto* made = std::get_if<TokenizedPrompt>(&out); made && lasting) model.seen_chats->Keep(chat, made->ids);
+  auto out = Tokenize(model, std::get<std::string>(rendered), chat.add_special_tokens, salt, most_bytes);
+  if (const auto* made = std::get_if<TokenizedPrompt>(&out); made && lasting)
+    model.seen_chats->Keep(chat, made->ids, salt);
   return out;
 }
 
@@ -356,7 +357,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest, input.grammar_by))
       return OfItsPart(model, facts, input, *std::move(e));
   }
-  auto tokenized = TokenizePrompt(model, input.prompt, MostTextBytes(model, facts, input));
+  auto tokenized = TokenizePrompt(model, input.prompt, input.cache_salt, MostTextBytes(model, facts, input));
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
   const auto bad_id = CheckPromptIds(ids, facts.vocab_size);

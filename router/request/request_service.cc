@@ -79,7 +79,7 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
                why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
   }
   size_t bytes = TextBytes(input);
-  if (bytes > kShortTextBytes && bytes <= kMostLookedAt && TakeSeen(services_.model, input.prompt))
+  if (bytes > kShortTextBytes && bytes <= kMostLookedAt && TakeSeen(services_.model, input.prompt, input.cache_salt))
     bytes = TextBytes(input);
   const KeyAccount* const owner = input.account;
   TextPool& pool = PoolOf(input);

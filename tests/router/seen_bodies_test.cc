@@ -64,6 +64,18 @@ TEST(SeenBodies, ABodyThatDiffersAnywhereOrIsReadOtherwiseIsAnother) {
   EXPECT_EQ(IdsOf(seen.Find(ParseChatRequest, body)), std::vector<int32_t>{1});
 }
 
+TEST(SeenBodies, ABodyOfAnotherKeyIsAnother) {
+  SeenBodies seen(1 << 20);
+  const std::string body = ChatBody(kLong);
+  seen.Keep(ParseChatRequest, body, RequestFor({1}), 7, "alice");
+  seen.Keep(ParseChatRequest, body, RequestFor({1}), 7, "bob");
+  EXPECT_FALSE(seen.Find(ParseChatRequest, body, "bob")) << "of his it came once";
+  seen.Keep(ParseChatRequest, body, RequestFor({1}), 7, "alice");
+  EXPECT_TRUE(seen.Find(ParseChatRequest, body, "alice"));
+  EXPECT_FALSE(seen.Find(ParseChatRequest, body, "bob"));
+  EXPECT_FALSE(seen.Find(ParseChatRequest, body));
+}
+
 TEST(SeenBodies, ShortOnesAndVeryLongOnesAreNotLookedAt) {
   SeenBodies seen(64 << 20);
   for (const size_t bytes : {size_t{100}, size_t{4096}, size_t{(512 << 10) + 1}}) {
@@ -135,6 +147,26 @@ TEST_F(SeenBodiesOfARouter, AreAskedForAgainAsTheyWereAndMixedUpWithNoOthers) {
   }
   EXPECT_NE(asked[0].short_prompt_token_ids(), asked[1].short_prompt_token_ids());
   EXPECT_EQ(asked[0].short_prompt_token_ids(), asked[2].short_prompt_token_ids());
+}
+
+TEST_F(SeenBodiesOfARouter, OfOneKeyAreNewToAnotherUnlessTheyShareTheCache) {
+  FakeWorker worker({.max_model_len = 1 << 16, .vocab_size = 1 << 20});
+  for (const bool shared : {false, true}) {
+    RouterConfig config;
+    config.api_key = {"one", "another"};
+    config.share_prefix_cache = shared;
+    Start({&worker}, config);
+    const auto found = [&](const std::string& key) {
+      const double before = Metric("baton_router_token_cache_found_bytes_total");
+      EXPECT_EQ(
+          Ask(port_, "POST", "/v1/chat/completions", ChatBody(kLong), {{"Authorization", "Bearer " + key}}).status,
+          200);
+      return Metric("baton_router_token_cache_found_bytes_total") - before;
+    };
+    const double first = found("one");
+    for (int i = 0; i < 3; ++i) EXPECT_GT(found("one"), first + static_cast<double>(kLong.size()) / 2);
+    EXPECT_EQ(found("another") == first, !shared);
+  }
 }
 
 }  // namespace

@@ -54,6 +54,19 @@ TEST(SeenChats, AChatThatDiffersInAnyFieldIsAnother) {
   }
 }
 
+TEST(SeenChats, AChatOfAnotherSaltIsAnother) {
+  SeenChats seen(1 << 20);
+  const ChatPrompt chat = ChatOf("a");
+  const PromptIds ids = std::vector<int32_t>{1};
+  seen.Keep(chat, ids, "alice");
+  seen.Keep(chat, ids, "bob");
+  EXPECT_EQ(seen.Find(chat, "bob"), std::nullopt) << "of his it came once";
+  seen.Keep(chat, ids, "alice");
+  EXPECT_NE(seen.Find(chat, "alice"), std::nullopt);
+  EXPECT_EQ(seen.Find(chat, "bob"), std::nullopt);
+  EXPECT_EQ(seen.Find(chat), std::nullopt);
+}
+
 TEST(SeenChats, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
   constexpr size_t kCapacity = 16 << 10;
   SeenChats seen(kCapacity);

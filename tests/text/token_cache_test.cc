@@ -112,6 +112,22 @@ TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
   EXPECT_EQ(cache.counts().kept_bytes, before);
 }
 
+TEST(TokenCache, WhatCameWithOneSaltIsNotFoundWithAnother) {
+  const auto tokenizer = LoadTokenizer("smollm");
+  TokenCache cache(*tokenizer, 1 << 20);
+  const std::string text = "The quick brown fox jumps over the lazy dog.";
+  const auto found = [&](std::string_view salt) {
+    const int64_t before = cache.counts().found_bytes;
+    EXPECT_EQ(cache.Encode(text, false, salt).value(), tokenizer->Encode(text, false).value());
+    return cache.counts().found_bytes > before;
+  };
+  EXPECT_FALSE(found("alice"));
+  EXPECT_TRUE(found("alice"));
+  EXPECT_FALSE(found("bob"));
+  EXPECT_FALSE(found(""));
+  for (const std::string_view salt : {"alice", "bob", ""}) EXPECT_TRUE(found(salt)) << salt;
+}
+
 TEST(TokenCache, WithoutBytesItIsTheTokenizer) {
   const auto tokenizer = LoadTokenizer("smollm");
   TokenCache cache(*tokenizer, 0);

@@ -13,8 +13,8 @@ std::string MetRouters::LineOf(std::string_view id, std::string_view version, st
   if (std::ranges::find(met_, name) != met_.end() || !lines_.May(host)) return "";
   met_.push_back(name);
   if (met_.size() > kMost) met_.pop_front();
-  return StrCat("worker: met ", name.empty() ? "a router without a name" : name, " of version ",
-                version.empty() ? "unknown" : Printable(version), " at ", host);
+  return StrCat("worker: met ", name.empty() ? "a router without a name" : Printable(id.substr(0, kShownBytes)),
+                " of version ", version.empty() ? "unknown" : Printable(version), " at ", host);
 }
 
 }  // namespace baton::worker

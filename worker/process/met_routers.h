@@ -14,6 +14,8 @@ namespace baton::worker {
 class MetRouters {
  public:
   static constexpr size_t kMost = 64;  ///< that are remembered, the latest
+  /// Of an id, in the line: who reads the log does not learn the whole, by which a router's legs are known.
+  static constexpr size_t kShownBytes = 23;
 
   explicit MetRouters(const Clock& clock) : lines_(clock) {}
   /// A router of the machine `host` greets: the line that says so, of one that is not remembered; else empty, as where
