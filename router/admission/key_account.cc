@@ -47,6 +47,14 @@ std::optional<ApiError> KeyAccount::TakeRequest(TimePoint now) {
   return std::nullopt;
 }
 
+std::optional<ApiError> KeyAccount::CheckEver(size_t requests) const {
+  const int64_t most = limits_.requests_per_minute;
+  if (most == 0 || requests <= static_cast<size_t>(most)) return std::nullopt;
+  return BadRequest(StrCat("A list of ", requests, " prompts is ", requests, " requests, and the API key \"", name_,
+                           "\" may use ", most, " requests per minute: send at most ", most, " prompts at once."),
+                    "prompt");
+}
+
 std::optional<ApiError> KeyAccount::TakePrompt(int64_t tokens, TimePoint now) {
   std::lock_guard lock(mutex_);
   if (const int64_t most = limits_.tokens_per_minute; most > 0) {

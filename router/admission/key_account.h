@@ -36,6 +36,8 @@ class KeyAccount {
   /// A request: none, or 429 with the time until there is room for one. A minute's worth may come at once; then room
   /// comes back evenly.
   std::optional<ApiError> TakeRequest(TimePoint now);
+  /// Of so many requests at once: none, or 400 where no minute has room for all of them.
+  std::optional<ApiError> CheckEver(size_t requests) const;
   /// Its prompt, once the tokens are counted. A prompt of more than a minute's worth goes when all of it is there.
   std::optional<ApiError> TakePrompt(int64_t tokens, TimePoint now);
   /// What it was answered. Always taken: whoever has used more waits longer.

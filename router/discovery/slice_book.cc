@@ -51,19 +51,31 @@ const Json::array_t& SliceItems(const Json& value) {
 }  // namespace
 
 struct SliceReader {
-  static SliceBook::Slice Read(const Json& json, const std::string& port_name) {
+  /// `before`: what is known of it. A port that is none is somebody's mistake, and its workers are still where they
+  /// were.
+  static SliceBook::Slice Read(const Json& json, const std::string& port_name, const SliceBook::Slices& before) {
     SliceBook::Slice slice;
-    int64_t port = 0;
+    std::string others;
+    const Json* named = nullptr;
     for (const Json& one : SliceItems(At(json, "ports"))) {
-      if (TextOf(one, "name") == port_name) port = Number(one, "port");
-      absl::StrAppend(&slice.other_ports, slice.other_ports.empty() ? "" : ", ", TextOf(one, "name"));
+      if (TextOf(one, "name") == port_name) named = &one;
+      absl::StrAppend(&others, others.empty() ? "" : ", ", TextOf(one, "name"));
     }
-    if (port <= 0 || port > 65535) {
-      if (slice.other_ports.empty()) slice.other_ports = "none";
+    if (named == nullptr) {
+      slice.trouble = StrCat("has no port named \"", port_name,
+                             "\" (its ports: ", others.empty() ? "none" : Printable(others), ")");
       return slice;
     }
-    slice.other_ports.clear();
-    for (const Json& one : SliceItems(At(json, "endpoints"))) AddEndpoint(one, port, slice);
+    slice.port = Number(*named, "port");
+    if (slice.port <= 0 || slice.port > 65535) {
+      const std::string said = At(*named, "port").dump(-1, ' ', false, Json::error_handler_t::replace);
+      const auto known = before.find(NameOf(json));
+      slice.port = known == before.end() ? 0 : known->second.port;
+      slice.trouble = StrCat("has a port named \"", port_name, "\" whose number is ", Printable(said),
+                             ", not in [1, 65535]", slice.port > 0 ? StrCat(": it stays ", slice.port) : "");
+    }
+    if (slice.port == 0) return slice;
+    for (const Json& one : SliceItems(At(json, "endpoints"))) AddEndpoint(one, slice.port, slice);
     return slice;
   }
 
@@ -89,7 +101,7 @@ absl::Status SliceBook::Page(std::string_view text) {
   const std::string version = TextOf(At(json, "metadata"), "resourceVersion");
   if (!items.is_array() || version.empty())
     return absl::InvalidArgumentError(StrCat("an answer of ", text.size(), " bytes is no EndpointSliceList"));
-  for (const Json& item : items) listed_[NameOf(item)] = SliceReader::Read(item, port_);
+  for (const Json& item : items) listed_[NameOf(item)] = SliceReader::Read(item, port_, slices_);
   next_page_ = TextOf(At(json, "metadata"), "continue");
   ++pages_;
   if (listed_.size() > kMostSlices || pages_ > kMostSlices) {
@@ -118,7 +130,7 @@ absl::Status SliceBook::Event(std::string_view text) {
   if (type == "DELETED") slices_.erase(name);
   if (change && type != "DELETED" && slices_.size() >= kMostSlices && !slices_.contains(name))
     return absl::ResourceExhaustedError(StrCat(slices_.size() + 1, " EndpointSlices, at most ", kMostSlices));
-  if (type == "ADDED" || type == "MODIFIED") slices_[name] = SliceReader::Read(object, port_);
+  if (type == "ADDED" || type == "MODIFIED") slices_[name] = SliceReader::Read(object, port_, slices_);
   version_ = version;
   return absl::OkStatus();
 }
@@ -146,9 +158,8 @@ std::vector<Endpoint> SliceBook::endpoints() const {
 
 absl::Status SliceBook::Trouble() const {
   for (const auto& [name, slice] : slices_) {
-    if (slice.other_ports.empty()) continue;
-    return absl::NotFoundError(StrCat("EndpointSlice ", Printable(name), " has no port named \"", port_,
-                                      "\" (its ports: ", Printable(slice.other_ports), ")"));
+    if (slice.trouble.empty()) continue;
+    return absl::NotFoundError(StrCat("EndpointSlice ", Printable(name), " ", slice.trouble));
   }
   return absl::OkStatus();
 }

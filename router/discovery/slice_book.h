@@ -35,7 +35,7 @@ class SliceBook {
 
   /// The workers, in the order of their addresses; of a pod with several addresses the first one that takes requests.
   std::vector<Endpoint> endpoints() const;
-  /// Why slices bring no worker: no port of the name. OK otherwise.
+  /// Why slices bring no worker, or where they were: no port of the name, or none of a valid number. OK otherwise.
   absl::Status Trouble() const;
 
  private:
@@ -45,7 +45,8 @@ class SliceBook {
   };
   struct Slice {
     std::vector<Worker> workers;
-    std::string other_ports;  ///< when there is none of the name
+    int64_t port = 0;  ///< that of the name; where it is no port, the one of before. 0: none
+    std::string trouble;
   };
   using Slices = std::map<std::string, Slice>;  // by name
 

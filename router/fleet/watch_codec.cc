@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/foreign_text.h"
 #include "common/str_cat.h"
 #include "proto/protocol_codec.h"
 #include "router/fleet/relay_codec.h"
@@ -18,9 +19,11 @@ void TakeKeys(const std::string& hashes, WatchEvent& out) {
   for (size_t i = 0; i < out.keys.size(); ++i) std::memcpy(&out.keys[i], hashes.data() + 16 * i, 8);
 }
 
+constexpr size_t kMostName = 1024;  // bytes
+
 /// They stand in metrics, a hundred times each, in logs and in answers.
 absl::Status CheckNames(const v1::HandshakeReply& in) {
-  constexpr size_t kMostName = 1024, kMostAddress = 64 << 10;  // bytes
+  constexpr size_t kMostAddress = 64 << 10;  // bytes
   const auto check = [](const char* what, const std::string& said, size_t most) {
     if (said.size() <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(StrCat("the worker's ", what, " has ", said.size(), " bytes, at most ", most));
@@ -75,7 +78,7 @@ WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
       out.state = in.state().state() == v1::WorkerState::STATE_DRAINING  ? LinkState::kDraining
                   : in.state().state() == v1::WorkerState::STATE_LOADING ? LinkState::kLoading
                                                                          : LinkState::kReady;
-      out.detail = in.state().detail();
+      out.detail = Printable(in.state().detail(), kMostName);
       break;
     default: out.kind = WatchEvent::Kind::kLoad; out.load = DecodeLoad(in.load());
   }

@@ -92,6 +92,9 @@ void CompletionAnswer::Start() {
                               " (--max-choices)."),
         field));
   }
+  if (const KeyAccount* account = request_.input.account) {
+    if (auto error = account->CheckEver(request_.prompts.size())) return Failed(*std::move(error));
+  }
   const bool calls_freely = !request_.callable.empty() && !request_.must_call;
   if (calls_freely && Form() == nullptr) {
     return Failed(NotBuilt("tools",

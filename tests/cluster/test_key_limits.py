@@ -15,7 +15,7 @@ class KeyLimits(unittest.TestCase):
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         keys = pathlib.Path(folder, "keys")
-        keys.write_text("# the clients\nsk-few name=few requests-per-minute=3\nsk-short name=short tokens-per-minute=60\nsk-free name=free\nsk-last name=last priority=5\n")
+        keys.write_text("# the clients\nsk-few name=few requests-per-minute=3\nsk-short name=short tokens-per-minute=60\nsk-free name=free\nsk-list name=list requests-per-minute=3\nsk-last name=last priority=5\n")
         cls.cluster = cls.enterClassContext(Cluster(args=["--api-key-file", keys, "--allowed-hosts", "llm.example,other.example", "--allowed-origins", "https://ui.example"]))
 
     def ask(self, key, headers=None, **fields):
@@ -40,6 +40,13 @@ class KeyLimits(unittest.TestCase):
         self.assertEqual(self.ask("sk-free").status, 200, "another key has its own")
         self.assertEqual(self.cluster.post("/tokenize", {"model": "tiny-llama", "prompt": "a"}, headers={"Authorization": "Bearer sk-few"}).status, 200, "generates nothing")
         self.assertEqual((self.count("baton_key_requests_total", "few"), self.count("baton_key_refused_total", "few")), (3, 3))
+
+    def test_a_list_that_no_minute_has_room_for(self):
+        reply = self.ask("sk-list", prompt=["a"] * 4)
+        self.assertEqual(reply.status, 400, reply.body)
+        self.assertNotIn("Retry-After", reply.headers)
+        self.assertIn('A list of 4 prompts is 4 requests, and the API key "list" may use 3 requests per minute: send at most 3', reply.json()["error"]["message"])
+        self.assertEqual(self.ask("sk-list", prompt=["a"] * 3).status, 200, "nothing was taken")
 
     def test_tokens_a_minute(self):
         long = self.ask("sk-short", max_tokens=200)

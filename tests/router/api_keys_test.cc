@@ -114,6 +114,20 @@ TimePoint AtSecond(double seconds) {
   return TimePoint{} + std::chrono::hours(1) + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
+TEST(KeyAccount, MoreAtOnceThanAMinuteHasRoomForIsNeverTaken) {
+  KeyAccount account("alice", {.requests_per_minute = 30, .tokens_per_minute = 0, .priority = std::nullopt});
+  EXPECT_FALSE(account.CheckEver(30));
+  const auto refused = account.CheckEver(31);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->http_status, 400) << "who comes again is refused again";
+  EXPECT_EQ(refused->retry_after_ms, 0);
+  EXPECT_EQ(
+      refused->message,
+      "A list of 31 prompts is 31 requests, and the API key \"alice\" may use 30 requests per minute: send at most "
+      "30 prompts at once.");
+  EXPECT_FALSE(KeyAccount("bob", {}).CheckEver(1000000));
+}
+
 TEST(KeyAccount, AMinutesWorthMayComeAtOnceAndComesBackEvenly) {
   KeyAccount account("alice", {.requests_per_minute = 30, .tokens_per_minute = 0, .priority = std::nullopt});
   for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(AtSecond(0)));

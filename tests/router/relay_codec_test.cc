@@ -226,6 +226,18 @@ TEST(RelayCodec, NamesOfAWorkerHaveALength) {
   EXPECT_EQ(DecodeHandshake(absl::OkStatus(), reply).phase, "");
 }
 
+TEST(RelayCodec, WhatAWorkerSaysOfItsStateHasALength) {
+  v1::WorkerEvent event;
+  event.mutable_state()->set_state(v1::WorkerState::STATE_DRAINING);
+  event.mutable_state()->set_detail(std::string(1024, 'd'));
+  EXPECT_EQ(DecodeEvent(event).detail, std::string(1024, 'd'));
+  event.mutable_state()->set_detail(std::string(3 << 20, 'd'));
+  const WatchEvent decoded = DecodeEvent(event);
+  EXPECT_LT(decoded.detail.size(), 1100u);
+  EXPECT_NE(decoded.detail.find("3145728"), std::string::npos) << decoded.detail.substr(1000);
+  EXPECT_EQ(decoded.state, LinkState::kDraining) << "what it does counts all the same";
+}
+
 // Costs are made of them, and compared: one NaN is neither less nor more than any.
 TEST(RelayCodec, FiguresOfAWorkerAreNumbers) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
