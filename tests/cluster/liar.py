@@ -18,7 +18,7 @@ XXH3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
 XXH3.restype, XXH3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
 HELLO, MESSAGE, WRITE, FLUSH = 1, 2, 3, 4  # kinds of frames
 LANE, LANE_HELLO, OPEN, CLOSED, GONE, CLOSED_ACK, SELF_TEST = 1, 2, 3, 6, 9, 12, 13  # fields of a LaneMessage
-ASK, GRANT = 1, 2  # steps of a self-test
+ASK, GRANT, FULL, SEEN = 1, 2, 3, 4  # steps of a self-test
 WORKER = "/baton.v1.Worker/"
 PROTOCOL = field(1, field(1, 1) + field(2, 1 << 20))
 
@@ -53,9 +53,10 @@ def self_test(step, **turn):
 
 
 class Session:
-    """Calls of a worker's port, as its router makes them."""
+    """Calls of a worker's port, as its router makes them, which calls itself `name`."""
 
-    def __init__(self, address, secret):
+    def __init__(self, address, secret, name=""):
+        self.name = field(2, name) if name else b""
         self.address, purpose, nonce = address, bytes([greeting.RPC]), secrets.token_bytes(32)
         answer = self.handshake(greeting.MAGIC + bytes([1]) + purpose + nonce)[26][0]
         theirs = answer[len(greeting.MAGIC) + 1:len(greeting.MAGIC) + 33]
@@ -64,7 +65,7 @@ class Session:
         self.landing = self.facts.get(23, [b""])[0]
 
     def handshake(self, words):
-        code, said, messages = grpc_call.answers(self.address, WORKER + "Handshake", PROTOCOL + field(5, words))
+        code, said, messages = grpc_call.answers(self.address, WORKER + "Handshake", PROTOCOL + self.name + field(5, words))
         assert code == "OK", f"{code}: {said}"
         return messages[0]
 

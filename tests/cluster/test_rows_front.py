@@ -13,7 +13,7 @@ import time
 import unittest
 import urllib.request
 
-from harness import TINY, Cluster, run
+from harness import TINY, Cluster, in_parallel, run
 from test_discovery import Discovery
 from test_hostile_tls import until_closed
 from test_hostile_worker import HostileWorker, resident
@@ -232,6 +232,7 @@ class Connections(Front):
 
     def test_s13_whoever_takes_next_to_nothing_of_an_answer_is_dropped(self):
         body = json.dumps({**BODY, "max_tokens": 600, "ignore_eos": True, "logprobs": 5, "n": 2}).encode()
+        before = self.closed("slow-reader")
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
@@ -248,8 +249,31 @@ class Connections(Front):
                     ended = True
         length = int(re.search(rb"Content-Length: (\d+)", got)[1])
         self.assertLess(len(got), length, "it did not get all of it")
-        self.cluster.wait_until(lambda: self.closed("slow-reader") == 1, "counted")
+        self.cluster.wait_until(lambda: self.closed("slow-reader") == before + 1, "counted")
         self.assertIn("slow-reader", self.cluster.log.read_text())
+
+    def test_s13_an_answer_is_taken_at_sixteen_kib_a_second_in_the_mean(self):
+        """Of two clients that both take something all the time."""
+        body = json.dumps({**BODY, "max_tokens": 600, "ignore_eos": True, "logprobs": 5, "n": 2}).encode()
+
+        def takes(bytes_per_turn):
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+                s.settimeout(60)
+                s.connect((self.cluster.host, int(self.cluster.port)))
+                s.sendall(head(len(body), "Connection: close") + body)
+                got, begin = b"", None
+                with contextlib.suppress(ConnectionError):
+                    while more := s.recv(bytes_per_turn):
+                        got, begin = got + more, begin or time.monotonic()
+                        time.sleep(0.05)  # the attack: a rate
+            return len(got) >= int(re.search(rb"Content-Length: (\d+)", got)[1]), time.monotonic() - begin
+        before = self.closed("slow-reader")
+        (slow, slow_s), (fast, fast_s) = in_parallel([lambda: takes(256), lambda: takes(4096)])
+        self.assertEqual((slow, fast), (False, True), f"{slow_s:.1f} s, {fast_s:.1f} s")
+        self.assertGreater(slow_s, 4, "not for a time in which it took nothing")
+        self.cluster.wait_until(lambda: self.closed("slow-reader") == before + 1, "counted")
 
 
 class FalseWorker(Discovery):

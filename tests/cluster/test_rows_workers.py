@@ -2,6 +2,7 @@
 that is what he would need it for. Each time the processes live, others are answered as before, memory has a bound, and the refusal is a line."""
 import contextlib
 import fcntl
+import mmap
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -180,6 +182,39 @@ class Rows(unittest.TestCase):
                 s.sendall(flushes)
         self.logged(self.decode, "4611686018427387904 bytes, at most 1048576", "the peer does not read")
 
+    # ---- S4: calls of a worker by a stranger, and by another router
+
+    def test_s4_a_stranger_calls_nothing_and_a_router_ends_no_leg_of_another(self):
+        key = field(1, "of one router")
+
+        def refused(w, method, message, metadata=()):
+            for _ in range(20):
+                with contextlib.suppress(AssertionError):  # it may be refused before curl has sent its message
+                    return grpc_call.call(port_of(w), liar.WORKER + method, message, metadata=metadata)[0]
+            return "no answer"
+        for w in (self.prefill, self.decode):
+            for i, method in enumerate(("Watch", "Relay", "Reserve", "Prefill", "Cancel", "Drain", "Flip")):
+                with self.subTest(method, worker=port_of(w)):
+                    metadata = ["baton-token: " + "0" * 32] if i % 2 else []
+                    self.assertEqual(refused(w, method, field(1, key), metadata), "UNAUTHENTICATED")
+            self.assertEqual(refused(w, "Handshake", liar.PROTOCOL + field(3, b"k" * 32)), "PERMISSION_DENIED")
+        one, again, other, third = (liar.Session(port_of(self.decode), self.secret, name) for name in ("router-a", "router-a", "router-b", ""))
+        reserve = field(1, key) + field(2, 64) + field(3, 4) + field(5, 1) + field(6, 60000)
+
+        def cancelled(session):
+            code, said, messages = session.call("Cancel", field(1, key))
+            self.assertEqual(code, "OK", said)
+            return messages[0].get(1) == [1]
+
+        def ticket(session):
+            return session.call("Reserve", reserve)[2][0][1][0]
+        mine = ticket(one)
+        self.assertFalse(cancelled(third))
+        self.assertNotEqual(ticket(other), mine, "nobody is told another's ticket")
+        self.assertTrue(cancelled(other))
+        self.assertEqual(ticket(one), mine, "it stands")
+        self.assertTrue(cancelled(again), "the router that greets again is the same")
+
     # ---- S7: plans for millions of ranks
 
     def prefill_request(self, tensor, stages=None, request="of a liar"):
@@ -220,23 +255,56 @@ class Rows(unittest.TestCase):
         _, _, messages = self.to_decode.call("Reserve", field(1, key) + field(2, 64) + field(3, 4) + field(5, 1) + field(6, 60000))
         number = grpc_call.fields(messages[0][1][0])[1][0]
         guessed = b"\x11" + b"\1" * 8 + b"\x19" + bytes(8)  # the secret's halves
-        with self.dials("tcp") as s, Others(self.front) as others:
-            s.sendall(liar.hello() + self.to_decode.lane_hello())
-            for ticket in (number, number + 1, number + 100000):
-                for epoch in (1, 2, 2**32 - 1):
-                    lane = field(liar.LANE, field(1, ticket) + field(2, epoch))
-                    s.sendall(liar.message(lane + field(liar.OPEN, field(1, 99) + guessed)) + liar.message(lane + field(liar.CLOSED, field(1, 1) + guessed)))
-            data, heard = b"", []
-            while sum(liar.GONE in one for one in heard) < 9:
-                more = s.recv(1 << 16)
-                self.assertTrue(more, heard)
-                data += more
-                heard = liar.messages(data)
-        self.assertEqual([one[liar.GONE] for one in heard if liar.GONE in one], [[field(1, "unknown ticket")]] * 9)
-        self.assertLessEqual(set().union(*heard), {liar.LANE, liar.GONE, liar.CLOSED_ACK})
-        self.assertEqual(others.failures, [])
+        for kind in ("tcp", "shm"):
+            with self.subTest(kind), self.dials(kind) as s, Others(self.front) as others:
+                self.guess(s, number, guessed)
+                self.assertEqual(others.failures, [])
         code, _, messages = self.to_decode.call("Cancel", field(1, key))
         self.assertEqual((code, messages[0].get(1)), ("OK", [1]), "it is still there")
+
+    def guess(self, s, number, guessed):
+        s.sendall(liar.hello() + self.to_decode.lane_hello())
+        for ticket in (number, number + 1, number + 100000):
+            for epoch in (1, 2, 2**32 - 1):
+                lane = field(liar.LANE, field(1, ticket) + field(2, epoch))
+                s.sendall(liar.message(lane + field(liar.OPEN, field(1, 99) + guessed)) + liar.message(lane + field(liar.CLOSED, field(1, 1) + guessed)))
+        data, heard = b"", []
+        while sum(liar.GONE in one for one in heard) < 9:
+            more = s.recv(1 << 16)
+            self.assertTrue(more, heard)
+            data += more
+            heard = liar.messages(data)
+        self.assertEqual([one[liar.GONE] for one in heard if liar.GONE in one], [[field(1, "unknown ticket")]] * 9)
+        self.assertLessEqual(set().union(*heard), {liar.LANE, liar.GONE, liar.CLOSED_ACK})
+
+    def test_s8_whoever_writes_everywhere_in_shared_memory_changes_no_answer(self):
+        def answer(i, salt):
+            reply = self.front.post("/v1/completions", {**BODY, "prompt": f"request {i} of a lazy dog " * 20, "cache_salt": salt})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.json()["choices"]
+        asked, over = [], threading.Event()
+        with self.dials("shm") as s:
+            s.sendall(liar.hello() + self.to_decode.lane_hello())
+            given = []
+            while not given:
+                data, given, _, _ = socket.recv_fds(s, 1 << 16, 4)
+                self.assertTrue(data or given)
+            size = os.fstat(given[0]).st_size
+            with mmap.mmap(given[0], size) as slots:
+                def writes():
+                    while not over.is_set():
+                        for at in range(0, size, 4096):
+                            slots[at + 600:at + 616] = b"not of the model"
+                thread = threading.Thread(target=writes)
+                thread.start()
+                try:
+                    self.front.wait_until(lambda: asked.append(answer(len(asked), "attacked")) or len(asked) >= 4 and
+                                          self.front.metric("baton_kv_digest_mismatches_total") > 0, "what it writes is met", 60)
+                finally:
+                    over.set()
+                    thread.join()
+            os.close(given[0])
+        self.assertEqual(asked, [answer(i, "undisturbed") for i in range(len(asked))])
 
     # ---- S14: the self-test of the KV port
 
@@ -251,6 +319,44 @@ class Rows(unittest.TestCase):
             fresh.until(fresh.ready.exists, "it has loaded")
             self.assertEqual(session.call("Relay", field(5, field(1, self.to_decode.landing)))[0], "OK")
             fresh.until_logged("is reached by shm")
+
+    def test_s14_who_asks_for_the_self_test_again_and_again_keeps_no_worker_out(self):
+        over = threading.Event()
+
+        def asks(s, tests):
+            """`tests`: whether it goes on with its test whenever it has its turn, for ever."""
+            data, heard = b"", 0
+            s.settimeout(0.2)
+            while not over.is_set():
+                with contextlib.suppress(TimeoutError):
+                    data += s.recv(1 << 16)
+                s.sendall(liar.self_test(liar.ASK))
+                said = [grpc_call.fields(one[liar.SELF_TEST][0]) for one in liar.messages(data) if liar.SELF_TEST in one]
+                for one in said[heard:] if tests else []:
+                    turn = grpc_call.fields(one[2][0])
+                    s.sendall(liar.self_test(liar.FULL, slot=turn[1][0], turn=turn[2][0] + (one[1] == [liar.SEEN])))
+                heard = len(said)
+            granted.append(heard)
+        granted, threads = [], []
+        with contextlib.ExitStack() as stack:
+            for kind in ("tcp", "shm"):
+                for tests in (False, True):
+                    s = stack.enter_context(self.dials(kind))
+                    s.sendall(liar.hello())
+                    threads.append(threading.Thread(target=asks, args=(s, tests)))
+                    threads[-1].start()
+            try:
+                fresh = stack.enter_context(worker("--role", "prefill", *self.flags))
+                session = liar.Session(port_of(fresh), self.secret)
+                fresh.until(fresh.ready.exists, "it has loaded")
+                self.assertEqual(session.call("Relay", field(5, field(1, self.to_decode.landing)))[0], "OK")
+                fresh.until_logged("is reached by shm")
+            finally:
+                over.set()
+                for thread in threads:
+                    thread.join()
+        self.assertEqual(len(granted), 4, "all went on to the end")
+        self.assertGreater(max(granted), 2, "they had it, again and again")
 
     # ---- S15: where a prefill worker dials
 
