@@ -18,10 +18,34 @@ thread_local int thread_device = -1;  ///< -1: the first used
 
 int ThreadDevice() { return thread_device >= 0 ? thread_device : std::max(0, first_used.load()); }
 
+// The runtime keeps a device per thread, and asks nothing of the driver when it stays the same.
+cudaError_t TellDriver() {
+  thread_local int bound = -1;
+  const int device = ThreadDevice();
+  if (bound == device) return cudaSuccess;
+  const cudaError_t error = cudaSetDevice(device);
+  bound = error == cudaSuccess ? device : -1;
+  return error;
+}
+
 /// Empty when there is no error; else its words and the device's number, as --device counts.
 std::string WordsOf(cudaError_t error, int device) {
   if (error == cudaSuccess) return {};
   return std::string(cudaGetErrorString(error)) + " (cuda:" + std::to_string(device) + ")";
+}
+
+/// Of a call that makes something on the thread's device. An error that stays is the device's end, as elsewhere.
+std::string RefusalOf(cudaError_t error, const char* what, const char* call) {
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // forgets it, unless it stays
+  size_t free = 0, total = 0;
+  const cudaError_t asked = cudaMemGetInfo(&free, &total);
+  if (asked == error && error != cudaErrorMemoryAllocation) CheckCuda(error, call, __LINE__);
+  if (asked != cudaSuccess) {
+    cudaGetLastError();
+    free = total = 0;
+  }
+  return MakingRefusal(ThreadDevice(), what, cudaGetErrorString(error), free, total);
 }
 
 }  // namespace
@@ -33,14 +57,7 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
   EndForDevice(WordsOf(error, ThreadDevice()) + ": " + call + ", line " + std::to_string(line));
 }
 
-// The runtime keeps a device per thread, and asks nothing of the driver when it stays the same.
-void BindThread() {
-  thread_local int bound = -1;
-  const int device = ThreadDevice();
-  if (bound == device) return;
-  BATON_CUDA(cudaSetDevice(device));
-  bound = device;
-}
+void BindThread() { CheckCuda(TellDriver(), "cudaSetDevice", __LINE__); }
 
 void BindTo(int device) {
   thread_device = device;
@@ -77,9 +94,10 @@ Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes
 
 Stream::Stream() : device_(ThreadDevice()) {
   BindThread();
-  BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+  refusal_ = RefusalOf(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), "a stream", "cudaStreamCreate");
 }
 Stream::~Stream() {
+  if (!refusal_.empty()) return;
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
 }
@@ -123,6 +141,7 @@ void Stream::Call(std::function<void()> work) {
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
 void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }
 std::string Stream::Synchronize() {
+  if (!refusal_.empty()) return {};
   ++counts_.waits;
   return WordsOf(cudaStreamSynchronize(handle_), device_);
 }
@@ -183,8 +202,25 @@ std::string UseDevice(int number) {
   int none = -1;
   first_used.compare_exchange_strong(none, number);
   thread_device = number;
-  const std::string architecture = CurrentDevice().architecture;
+  int major = 0, minor = 0;
+  for (const auto& [attribute, value] :
+       {std::pair(cudaDevAttrComputeCapabilityMajor, &major), std::pair(cudaDevAttrComputeCapabilityMinor, &minor)}) {
+    if (const cudaError_t asked = cudaDeviceGetAttribute(value, attribute, number); asked != cudaSuccess)
+      return WordsOf(asked, number);
+  }
+  const std::string architecture = "sm_" + std::to_string(major * 10 + minor);
   return architecture == "sm_90" ? "" : "the kernels are built for sm_90a, this one is " + architecture;
+}
+
+std::string OpenDevice() {
+  const int device = ThreadDevice();
+  cudaError_t error = TellDriver();
+  if (error == cudaSuccess) error = cudaFree(nullptr);
+  if (error == cudaSuccess) return {};
+  cudaGetLastError();  // forgets it
+  cudaDeviceProp properties;
+  const bool known = cudaGetDeviceProperties(&properties, device) == cudaSuccess;
+  return ContextRefusal(device, cudaGetErrorString(error), known ? properties.totalGlobalMem : 0);
 }
 
 DeviceInfo CurrentDevice() {
@@ -205,10 +241,14 @@ DeviceInfo CurrentDevice() {
 
 Event::Event() {
   BindThread();
-  BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+  refusal_ = RefusalOf(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming), "an event", "cudaEventCreate");
 }
-Event::~Event() { cudaEventDestroy(handle_); }
-std::string Event::Synchronize() { return WordsOf(cudaEventSynchronize(handle_), ThreadDevice()); }
+Event::~Event() {
+  if (refusal_.empty()) cudaEventDestroy(handle_);
+}
+std::string Event::Synchronize() {
+  return refusal_.empty() ? WordsOf(cudaEventSynchronize(handle_), ThreadDevice()) : "";
+}
 
 Graph::Graph() = default;
 Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }

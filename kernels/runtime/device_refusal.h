@@ -1,6 +1,7 @@
 // What users read where a GPU cannot be used. Versions as CUDA writes them: 12040 is 12.4.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace baton::gpu {
@@ -19,6 +20,20 @@ inline std::string DriverRefusal(int driver, int built) {
 inline std::string NumberRefusal(int number, int count) {
   if (number < count) return {};
   return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) + " are there";
+}
+
+/// Of `what` device `number` did not make, for the reason in the driver's words. `free` and `total` bytes of its
+/// memory; 0 of both: it does not say.
+inline std::string MakingRefusal(int number, const std::string& what, const std::string& words, size_t free,
+                                 size_t total) {
+  const std::string refusal = "cuda:" + std::to_string(number) + " does not make " + what + ": " + words;
+  if (total == 0) return refusal;
+  return refusal + "; " + std::to_string(free) + " of its " + std::to_string(total) + " bytes of memory are free";
+}
+/// Of its context, before which it says how much memory it has, but not how much is free.
+inline std::string ContextRefusal(int number, const std::string& words, size_t total) {
+  const std::string refusal = MakingRefusal(number, "a context", words, 0, 0);
+  return total == 0 ? refusal : refusal + "; it has " + std::to_string(total) + " bytes of memory";
 }
 
 }  // namespace baton::gpu

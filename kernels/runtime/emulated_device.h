@@ -10,8 +10,9 @@ namespace baton::gpu {
 
 /// How many there are, at most 16; eight at first.
 void SetEmulatedDevices(int count);
-/// The product's name of device `number`.
+/// The product's name of device `number`, by BATON_EMULATED_NAMES=A,B,… too.
 void SetEmulatedName(int number, const std::string& name);
+std::string EmulatedName(int number);
 /// Memory of each device, 8 GiB at first. What lives keeps its own.
 void SetEmulatedBytes(size_t bytes);
 /// What each graph that is recorded from now on takes of its device's memory; nothing at first.
@@ -20,12 +21,17 @@ void SetEmulatedGraphBytes(size_t bytes);
 void FailAllocation(int64_t n);
 /// Allocations since then, failed ones included.
 int64_t AllocationCount();
+/// Restarts the count of contexts, streams and events that are made; the n-th from now, n ≥ 1, is refused; by
+/// BATON_EMULATED_UNMADE=n too, of the process. 0: none is.
+void RefuseMaking(int64_t n);
+/// Those since then, refused ones included.
+int64_t MakingCount();
+/// Counts one, of the calling thread's device: the reason when it is refused, else empty.
+std::string EmulatedMaking(const std::string& what);
 
 /// Number of the calling thread's.
 int EmulatedDevice();
 
-/// By BATON_EMULATED_NAMES=A,B,…: the name of device `number`; empty: it has none there.
-std::string EmulatedNameByEnvironment(int number);
 /// By BATON_EMULATED_BYTES: memory of each device; 0: it says nothing.
 size_t EmulatedBytesByEnvironment();
 /// Why device `number` of `count` cannot be used (device_refusal.h). Kernels were built with CUDA 13.0; so is the

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -13,18 +14,33 @@
 namespace baton::gpu {
 namespace {
 
+std::mutex names_mutex;
+std::map<int, std::string> names;  ///< guarded by names_mutex
 std::mutex fault_mutex;
 std::string fault;  ///< guarded by fault_mutex; stays
 
-}  // namespace
-
-std::string EmulatedNameByEnvironment(int number) {
-  const char* const names = std::getenv("BATON_EMULATED_NAMES");
-  std::istringstream in(names == nullptr ? "" : names);
+/// Empty: it has none there.
+std::string NameByEnvironment(int number) {
+  const char* const listed = std::getenv("BATON_EMULATED_NAMES");
+  std::istringstream in(listed == nullptr ? "" : listed);
   std::string name;
   for (int i = 0; i <= number; ++i)
     if (!std::getline(in, name, ',')) return {};
   return name;
+}
+
+}  // namespace
+
+void SetEmulatedName(int number, const std::string& name) {
+  std::lock_guard lock(names_mutex);
+  names[number] = name;
+}
+
+std::string EmulatedName(int number) {
+  std::lock_guard lock(names_mutex);
+  std::string name = names[number];
+  if (name.empty()) name = NameByEnvironment(number);
+  return name.empty() ? "emulated GPU" : name;
 }
 
 size_t EmulatedBytesByEnvironment() {

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -59,8 +58,6 @@ std::atomic<size_t> total_bytes = size_t{8} << 30;
 std::atomic<int64_t> allocations = 0, fail_at = 0;
 std::atomic<size_t> bytes_of_a_graph = 0;
 std::array<std::atomic<size_t>, kMostDevices> taken_by_graphs;
-std::mutex names_mutex;
-std::array<std::string, kMostDevices> names;  ///< guarded by names_mutex; empty: as at first
 /// Streams of this thread that capture.
 thread_local int captures = 0;
 /// What runs on this thread runs ahead: nobody waits for it (StreamsDrift).
@@ -166,6 +163,8 @@ struct Graph::State {
 };
 
 struct Stream::State {
+  explicit State(bool made) : made(made) {}
+  const bool made;
   std::deque<Work> queue;
   std::vector<Work> captured;
   const int device = ThreadDevice();
@@ -178,6 +177,7 @@ struct Stream::State {
   std::string error;
 
   void Add(Work work) {
+    BATON_CHECK(made, "a stream that was not made is given work");
     if (capturing) {
       captured.push_back(std::move(work));
       return;
@@ -286,7 +286,7 @@ StreamsDrift::StreamsDrift(uint64_t seed) {
 }
 StreamsDrift::~StreamsDrift() { drifting.reset(); }
 
-Stream::Stream() : state_(std::make_shared<State>()) {
+Stream::Stream() : refusal_(EmulatedMaking("a stream")), state_(std::make_shared<State>(refusal_.empty())) {
   if (drifting != nullptr) drifting->streams.push_back(state_);
 }
 Stream::~Stream() {
@@ -323,6 +323,7 @@ void Stream::Call(std::function<void()> work) {
   state_->AddAction(std::move(work));
 }
 void Stream::Record(Event& event) {
+  BATON_CHECK(state_->made && event.refusal_.empty(), "a stream or an event that was not made is used");
   event.state_->stream = state_;
   event.state_->sequence = state_->enqueued;
   event.state_->capture = state_->capture;
@@ -397,10 +398,6 @@ void SetEmulatedDevices(int count) {
   BATON_CHECK(count >= 1 && count <= kMostDevices);
   devices = count;
 }
-void SetEmulatedName(int number, const std::string& name) {
-  std::lock_guard lock(names_mutex);
-  names[static_cast<size_t>(number)] = name;
-}
 void SetEmulatedBytes(size_t bytes) { total_bytes = bytes; }
 void SetEmulatedGraphBytes(size_t bytes) { bytes_of_a_graph = bytes; }
 void FailAllocation(int64_t n) {
@@ -417,23 +414,16 @@ std::string UseDevice(int number) {
   thread_device = number;
   return {};
 }
+std::string OpenDevice() { return EmulatedMaking("a context"); }
 void BindTo(int device) { thread_device = device; }
 void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
 
 DeviceInfo CurrentDevice() {
   const int device = ThreadDevice();
-  std::lock_guard lock(names_mutex);
-  std::string name = names[static_cast<size_t>(device)];
-  if (name.empty()) name = EmulatedNameByEnvironment(device);
-  return {2,
-          FreeBytes(),
-          TotalBytes(),
-          "emulated",
-          name.empty() ? "emulated GPU" : name,
-          "emulated-" + std::to_string(device)};
+  return {2, FreeBytes(), TotalBytes(), "emulated", EmulatedName(device), "emulated-" + std::to_string(device)};
 }
 
-Event::Event() : state_(std::make_shared<State>()) {}
+Event::Event() : refusal_(EmulatedMaking("an event")), state_(std::make_shared<State>()) {}
 Event::~Event() = default;
 std::string Event::Synchronize() {
   const auto stream = state_->stream.lock();

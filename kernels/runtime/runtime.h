@@ -85,6 +85,9 @@ DeviceInfo CurrentDevice();
 /// threads that use none. The reason, when there is none of that number or it cannot run the kernels that were built;
 /// empty when it can.
 std::string UseDevice(int number);
+/// Makes the context of the calling thread's device, which UseDevice does without: in it are the device's memory and
+/// all that is made. Why it cannot be made; empty: it is there.
+std::string OpenDevice();
 /// Makes a device that has been used the calling thread's.
 void BindTo(int device);
 /// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets
@@ -100,6 +103,7 @@ struct StreamCounts {
 };
 
 /// Work in order. Destroying a stream waits for it.
+/// What a device does not make, a stream or an event, says why in refusal(): then it is destroyed, and nothing else.
 class Stream {
  public:
   Stream();
@@ -107,6 +111,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  /// Why it was not made, with the device and its memory; empty: it was.
+  const std::string& refusal() const { return refusal_; }
   /// Makes the stream's device the calling thread's.
   void Bind() const;
   int device() const;
@@ -138,6 +144,7 @@ class Stream {
  private:
   StreamCounts counts_;
   bool capturing_ = false;
+  std::string refusal_;
   int device_ = 0;
   cudaStream_t handle_ = nullptr;
 #else
@@ -158,6 +165,7 @@ class Stream {
  private:
   StreamCounts counts_;
   bool capturing_ = false;
+  std::string refusal_;
   std::shared_ptr<State> state_;
 #endif
 };
@@ -169,12 +177,14 @@ class Event {
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
+  const std::string& refusal() const { return refusal_; }  ///< as Stream's
   /// Waits on the calling thread until what was recorded last is done; never recorded: not at all. As
   /// Stream::Synchronize.
   std::string Synchronize();
 
  private:
   friend class Stream;
+  std::string refusal_;
 #if defined(__CUDACC__)
   cudaEvent_t handle_ = nullptr;
 #else

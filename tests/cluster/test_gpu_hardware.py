@@ -48,6 +48,8 @@ class GpuHardware(unittest.TestCase):
                  (on_gpu, {"BATON_EMULATED_DRIVER": "0"}, 2, ["no GPU can be used: there is no NVIDIA driver (libcuda.so.1)", "container"]),
                  (on_gpu, {"BATON_EMULATED_DRIVER": "12080"}, 2, ["no GPU can be used: the NVIDIA driver is too old: it is for CUDA 12.8, ",
                                                                   "built with CUDA 13.0, which needs a driver for 13.0 or later"]),
+                 *[(args, {"BATON_EMULATED_UNMADE": number}, 5, [f"{device} does not make {what}: out of memory", "bytes of memory"])
+                   for number, what in (("1", "a context"), ("2", "a stream"), ("3", "an event")) for args, device in ((on_gpu, "cuda:0"), ([*two, *MP], ""))],
                  (on_gpu, {"BATON_EMULATED_BYTES": "100000"}, 5, ["needs", "bytes", "are available on the device"]),
                  (on_gpu, {"BATON_EMULATED_BYTES": "4000000"}, 5, ["bytes", "on the device"]),
                  ([*on_gpu, "--kv-cache-memory", "1G"], {"BATON_EMULATED_BYTES": str(512 << 20)}, 5, ["--kv-cache-memory 1073741824", str(512 << 20)]),

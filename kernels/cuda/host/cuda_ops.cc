@@ -37,6 +37,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-5" : "cuda-5-fast", 1, true, 8,
       cuda::kGemvMaxRows};
   traits_.work_bytes = static_cast<int64_t>(config.work_bytes);
+  if (!made().ok()) return;
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
 #if defined(__CUDACC__)
@@ -53,6 +54,12 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   wgmma_e4m3_ = has_wgmma && tiles_agree();
   wgmma_attention_ = wgmma_ && attends_alike();
   if (!deterministic_) FindLibrary(config);
+}
+
+absl::Status CudaOps::made() const {
+  BATON_RETURN_IF_ERROR(cuda::CheckMade(stream_));
+  for (const gpu::Event& end : step_ends_) BATON_RETURN_IF_ERROR(cuda::CheckMade(end));
+  return absl::OkStatus();
 }
 
 // Its version is in the numerics id: another one adds in another order.
@@ -276,9 +283,12 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config) {
   }
   if (const std::string why = gpu::UseDevice(config.device); !why.empty())
     return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
+  if (const std::string why = gpu::OpenDevice(); !why.empty()) return absl::ResourceExhaustedError(why);
   BATON_ASSIGN_OR_RETURN(gpu::Memory ones,
                          cuda::AllocateOnDevice(kMaxKvHeads * sizeof(float), "the table of KV scales"));
-  return std::make_unique<CudaOps>(config, std::move(ones));
+  auto ops = std::make_unique<CudaOps>(config, std::move(ones));
+  BATON_RETURN_IF_ERROR(ops->made());
+  return ops;
 }
 
 }  // namespace baton::kernels

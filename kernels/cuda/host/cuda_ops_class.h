@@ -51,8 +51,10 @@ inline int Int(int64_t n) { return static_cast<int>(n); }
 
 class CudaOps final : public Ops {
  public:
-  /// `ones`: room for kMaxKvHeads floats.
+  /// `ones`: room for kMaxKvHeads floats. Of use only where made() says so.
   CudaOps(const CudaOpsConfig& config, gpu::Memory ones);
+  /// ResourceExhausted: the device did not make the stream or an event.
+  absl::Status made() const;
   /// Queued work still reads the members.
   ~CudaOps() override { stream_.Synchronize(); }
 

@@ -1,4 +1,4 @@
-// Device memory or the reason why there is none.
+// What a device gives, or the reason why it does not.
 #pragma once
 
 #include <string_view>
@@ -17,6 +17,12 @@ inline absl::StatusOr<gpu::Memory> AllocateOnDevice(size_t bytes, std::string_vi
   return absl::ResourceExhaustedError(StrCat(what, " needs ", bytes, " bytes of device memory, ",
                                              gpu::CurrentDevice().free_bytes, " of ", gpu::CurrentDevice().total_bytes,
                                              " are free"));
+}
+
+/// ResourceExhausted when the device has not made it, a stream or an event.
+template <typename Made>
+absl::Status CheckMade(const Made& made) {
+  return made.refusal().empty() ? absl::OkStatus() : absl::ResourceExhaustedError(made.refusal());
 }
 
 }  // namespace baton::cuda

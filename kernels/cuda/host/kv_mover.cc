@@ -153,6 +153,7 @@ class CudaKvMover final : public KvMover {
   void FetchPinned(std::span<const std::byte> from, int64_t to) override;
 
   KvDeviceRooms rooms() override;
+  absl::Status made() const { return CheckMade(stream_); }
   absl::Status SeeInbox(std::span<std::byte> head) override;
   void ClearInbox(size_t bytes) override;
 
@@ -328,6 +329,7 @@ absl::StatusOr<Lent> MakeLent(size_t buffer_bytes) {
   card.memory = gpu::CardOf(outbox);
   const OutboxMark trial = OutboxMarkOf(card.memory.process);
   gpu::Stream stream;
+  BATON_RETURN_IF_ERROR(CheckMade(stream));
   stream.Upload(static_cast<std::byte*>(outbox.data()) + bytes - sizeof(trial), trial.data(), sizeof(trial));
   EndIfDeviceFailed(stream.Synchronize());
   return Lent{std::move(outbox), std::move(inbox), std::string(reinterpret_cast<const char*>(&card), sizeof(card)),
@@ -345,7 +347,10 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes, bool 
     BATON_ASSIGN_OR_RETURN(Lent made, MakeLent(staging_bytes));
     lent.emplace(std::move(made));
   }
-  return std::make_unique<CudaKvMover>(std::move(staging), std::move(told), std::move(on_device), std::move(lent));
+  auto mover =
+      std::make_unique<CudaKvMover>(std::move(staging), std::move(told), std::move(on_device), std::move(lent));
+  BATON_RETURN_IF_ERROR(mover->made());
+  return mover;
 }
 
 }  // namespace baton::cuda

@@ -7,6 +7,7 @@
 #include "common/device_failure.h"
 #include "common/in_parts.h"
 #include "common/status.h"
+#include "kernels/cuda/host/device_memory.h"
 
 namespace baton::cuda {
 namespace {
@@ -88,8 +89,11 @@ absl::Status WeightUpload::Reserve(size_t bytes) {
   stream_.Bind();
   for (std::unique_ptr<Half>& half : halves_) {
     half = std::make_unique<Half>(bytes);
-    if (half->memory.data() != nullptr) continue;
+    const bool pinned = half->memory.data() != nullptr;
+    const absl::Status made = CheckMade(half->copied);
+    if (pinned && made.ok()) continue;
     Release();
+    if (pinned) return made;
     return absl::ResourceExhaustedError(StrCat("loading weights needs ", halves_.size(), " × ", bytes,
                                                " bytes of pinned host memory, which the system refuses"));
   }

@@ -68,6 +68,21 @@ TEST_P(DeviceMemory, EveryAllocationThatFailsAtTheStartIsAStatusWithBothNumbers)
   gpu::FailAllocation(0);
 }
 
+TEST_P(DeviceMemory, EveryContextStreamAndEventThatIsNotMadeAtTheStartIsAStatus) {
+  const size_t free = gpu::CurrentDevice().free_bytes;
+  gpu::RefuseMaking(0);
+  ASSERT_TRUE(LoadOnDevice(source_, limits_, {}).ok());
+  const int64_t all = gpu::MakingCount();
+  for (int64_t n = 1; n <= all; ++n) {
+    gpu::RefuseMaking(n);
+    const absl::Status status = LoadOnDevice(source_, limits_, {}).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << n << " of " << all << ": " << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cuda:0 does not make ")) << n << " of " << all;
+    EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n << " of " << all;
+  }
+  gpu::RefuseMaking(0);
+}
+
 // By kind, and together what the device has less of; steps change nothing of it.
 TEST_P(DeviceMemory, IsWhatWasPlannedOfEveryKind) {
   for (const kernels::CudaOpsConfig& config :

@@ -93,6 +93,43 @@ TEST(ShortMemory, EveryAllocationOfCodesAndOfKvThatMovesThatFailsIsAStatusWithBo
   }
 }
 
+/// What a worker of a role makes at its start: the backend's and the loading's, a step's, and what moves KV.
+absl::Status StartOfARole() {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeCudaOps({.device = 2}));
+  std::vector<float> weight(64 * 64, 0.5f);
+  BATON_ASSIGN_OR_RETURN(auto linear, ops->Pack(Tensor(weight.data(), DType::kF32, {64, 64}), nullptr));
+  BATON_ASSIGN_OR_RETURN(auto mover, ops->MakeKvMover(4096, true));
+  StepLimits limits;
+  limits.rows = limits.sequences = limits.logit_rows = 1;
+  limits.positions = 64;
+  limits.vocab = 200;
+  return ops->Prepare(limits);
+}
+
+TEST(ShortMemory, EveryContextStreamAndEventThatIsNotMadeIsAStatusThatNamesTheDeviceAndItsMemory) {
+  gpu::RefuseMaking(0);
+  ASSERT_TRUE(StartOfARole().ok());
+  const int64_t all = gpu::MakingCount();
+  ASSERT_EQ(all, 12)
+      << "context, stream, ends of two steps, two pinned halves, two streams of KV, two inputs, two draws";
+  const size_t free = gpu::CurrentDevice().free_bytes;
+  for (int64_t n = 1; n <= all; ++n) {
+    gpu::RefuseMaking(n);
+    const absl::Status status = StartOfARole();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << n << ": " << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::MatchesRegex(n == 1 ? "cuda:2 does not make a context: out of memory; it has [0-9]+ bytes of "
+                                               "memory"
+                                             : "cuda:2 does not make (a stream|an event): out of memory; [0-9]+ of its "
+                                               "[0-9]+ bytes of memory are free"))
+        << n;
+    EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n;
+  }
+  gpu::RefuseMaking(0);
+  EXPECT_TRUE(StartOfARole().ok());
+  gpu::BindTo(0);
+}
+
 // Each half is filled again while the other's copy may not have begun.
 TEST(ShortMemory, AWeightLongerThanThePinnedMemoryArrivesWhole) {
   gpu::Stream stream;
