@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "common/kv_digest.h"
-#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 #include "tests/kernels/contract/paged_kv.h"
 #include "tests/kernels/tolerance.h"
 
@@ -136,7 +136,7 @@ std::vector<double> Expected(const Case& c, const Stream& s, const PagedKv& kv, 
 
 // The cases with KV types that the backend keeps (else its compute type).
 std::vector<Case> Cases(const Backend& backend) {
-  static const SharedVector<float> sinks{0.5f, -1, 2, 0, 0.1f, 3, -2, 1};
+  static const std::vector<float> sinks{0.5f, -1, 2, 0, 0.1f, 3, -2, 1};
   std::vector<Case> all{
       {4, 4, 64, {.scale = 0.125f}, backend.compute},
       {6, 2, 80, {.scale = 0.11f}, DType::kBF16},
@@ -183,7 +183,7 @@ TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
 TEST(CudaOpsAttention, TheFastFormsAreRight) {
   const Case c{4, 1, 64, {.scale = 0.125f}, DType::kBF16};
   const double tolerance = kernel_test::ToleranceOf(DType::kBF16).rotated_attention.absolute;
-  auto ops = *MakeCudaOps({.deterministic = false});
+  auto ops = *MakeHostTensorOps({.deterministic = false});
   std::mt19937 rng(13);
   std::vector<Stream> streams;
   for (int tokens : {290, 290, 3}) streams.emplace_back(c, tokens, DType::kBF16, rng);
@@ -290,7 +290,7 @@ TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
   const Case c{2, 1, 64, {.scale = 0.125f}, compute_};
   auto ops = GetParam().make(c.kv);
   std::mt19937 rng(14);
-  SharedVector<float> norm(64);
+  std::vector<float> norm(64);
   for (float& x : norm) x = std::normal_distribution<float>(1, 0.2f)(rng);
   HostTensor q(compute_, 20, 128), k(compute_, 20, 64), v(compute_, 20, 64);
   q.Fill(rng, 5), k.Fill(rng, 5), v.Fill(rng);

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cuda/host/cuda_ops.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 
 namespace baton::kernels {
 namespace {
@@ -23,7 +23,7 @@ Backend Emulated(const simt::Policy& policy) {
       std::string("cuda_") + (policy.shuffled() ? "shuffled_" : "in_order_") + (policy.lazy() ? "lazy" : "eager");
   return {name,
           [=](DType kv) -> std::unique_ptr<Ops> {
-            auto ops = MakeCudaOps({.kv_dtype = kv, .policy = policy});
+            auto ops = MakeHostTensorOps({.kv_dtype = kv, .policy = policy});
             return ops.ok() ? *std::move(ops) : nullptr;
           },
           DType::kBF16, true};

@@ -4,7 +4,6 @@
 #include <random>
 
 #include "tests/kernels/contract/backends.h"
-#include "tests/kernels/contract/shared_vector.h"
 
 namespace baton::kernels {
 namespace {
@@ -20,13 +19,13 @@ class DrawContract : public testing::TestWithParam<Backend> {
     limits.vocab = kVocab;
     ASSERT_TRUE(ops_->Prepare(limits).ok());
   }
-  SharedVector<float> Logits() {
+  std::vector<float> Logits() {
     std::normal_distribution<float> normal(0, 2);
-    SharedVector<float> out(size_t{kDrawnRows} * kVocab);
+    std::vector<float> out(size_t{kDrawnRows} * kVocab);
     for (float& x : out) x = normal(random_);
     return out;
   }
-  static Tensor Rows(SharedVector<float>& logits) { return Tensor(logits.data(), DType::kF32, {kDrawnRows, kVocab}); }
+  static Tensor Rows(std::vector<float>& logits) { return Tensor(logits.data(), DType::kF32, {kDrawnRows, kVocab}); }
   /// Greedy and drawn rows, with log-probabilities or without; `lists`: some with a bias and a ban.
   std::vector<SampleRow> SomeRows(uint64_t position, bool lists) {
     std::vector<SampleRow> rows(kDrawnRows);
@@ -62,13 +61,13 @@ class DrawContract : public testing::TestWithParam<Backend> {
 };
 
 TEST_P(DrawContract, TwoThatAreBegunAreTakenInTheirOrderWithTheTokensOfSample) {
-  std::vector<SharedVector<float>> logits;
+  std::vector<std::vector<float>> logits;
   std::vector<std::vector<SampleRow>> rows;
   std::vector<std::vector<SampleResult>> want;
   for (uint64_t i = 0; i < 4; ++i) {
     logits.push_back(Logits());
     rows.push_back(SomeRows(i, i % 2 == 1));
-    SharedVector<float> copy = logits.back();
+    std::vector<float> copy = logits.back();
     want.push_back(ops_->Sample(Rows(copy), rows.back()));
   }
   std::unique_ptr<Draw> first = ops_->BeginSample(Rows(logits[0]), rows[0]);
@@ -82,7 +81,7 @@ TEST_P(DrawContract, TwoThatAreBegunAreTakenInTheirOrderWithTheTokensOfSample) {
 
 TEST_P(DrawContract, OneThatNobodyTakesIsInNobodysWay) {
   for (uint64_t i = 0; i < 5; ++i) {
-    SharedVector<float> logits = Logits(), copy = logits;
+    std::vector<float> logits = Logits(), copy = logits;
     const std::vector<SampleRow> rows = SomeRows(i, false);
     const std::vector<SampleResult> want = ops_->Sample(Rows(copy), rows);
     const std::unique_ptr<Draw> draw = ops_->BeginSample(Rows(logits), rows);
@@ -91,10 +90,10 @@ TEST_P(DrawContract, OneThatNobodyTakesIsInNobodysWay) {
 }
 
 TEST_P(DrawContract, ANamedTokenHasTheEmbeddingOfItsId) {
-  SharedVector<float> table(size_t{kVocab} * kHidden);
+  std::vector<float> table(size_t{kVocab} * kHidden);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i);
   const Tensor rows_of_table(table.data(), DType::kF32, {kVocab, kHidden});
-  SharedVector<float> logits = Logits(), got(size_t{kDrawnRows} * kHidden), want(got.size());
+  std::vector<float> logits = Logits(), got(size_t{kDrawnRows} * kHidden), want(got.size());
   const std::vector<SampleRow> rows = SomeRows(7, true);
   const std::unique_ptr<Draw> draw = ops_->BeginSample(Rows(logits), rows);
   const std::vector<int32_t> named{DrawnToken(3), 11, DrawnToken(0), DrawnToken(4), DrawnToken(3)};
@@ -112,14 +111,14 @@ TEST_P(DrawContract, AStepThatIsToldWhatToDrawDrawsIt) {
       tokens{1, 2, 3, 4, 5}, logit_rows{0, 1, 2, 3, 4};
   const RaggedBatch group{row_start, context, tables, 1};
   for (const bool lists : {false, true}) {
-    SharedVector<float> logits = Logits(), copy = logits;
+    std::vector<float> logits = Logits(), copy = logits;
     const std::vector<SampleRow> rows = SomeRows(3, lists);
     const std::vector<SampleResult> want = ops_->Sample(Rows(copy), rows);
     StepInputs step{tokens, {&group, 1}, logit_rows, nullptr, false, rows};
     ASSERT_TRUE(ops_->RunStep(step, [](const StepInputs&) { return Tensor(); }).ok());
     ExpectEqual(ops_->BeginSample(Rows(logits), rows)->Take(), want);
     // Without a step before it, what to draw is sent anew.
-    SharedVector<float> again = Logits(), copy_again = again;
+    std::vector<float> again = Logits(), copy_again = again;
     const std::vector<SampleRow> others = SomeRows(4, lists);
     const std::vector<SampleResult> want_again = ops_->Sample(Rows(copy_again), others);
     ExpectEqual(ops_->BeginSample(Rows(again), others)->Take(), want_again);

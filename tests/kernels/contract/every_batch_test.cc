@@ -3,10 +3,10 @@
 // any of bf16 that is added), a fused form is a linear layer and what follows it.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 
 namespace baton::kernels {
 namespace {
@@ -82,7 +82,7 @@ class Layer {
   Ops& ops_;
   const DType compute_;
   HostTensor x_, residual_;
-  SharedVector<float> bias_ = SharedVector<float>(kOut);
+  std::vector<float> bias_ = std::vector<float>(kOut);
   std::unique_ptr<PackedLinear> packed_;
 };
 
@@ -115,7 +115,7 @@ TEST_P(EveryBatch, GivesARowItsBitsOnAHost) {
     CheckEveryBatch(*backend.make(backend.compute), GetParam(), backend.compute);
   }
 }
-TEST_P(EveryBatch, GivesARowItsBitsOnAGpu) { CheckEveryBatch(**MakeCudaOps({}), GetParam(), DType::kBF16); }
+TEST_P(EveryBatch, GivesARowItsBitsOnAGpu) { CheckEveryBatch(**MakeHostTensorOps({}), GetParam(), DType::kBF16); }
 
 INSTANTIATE_TEST_SUITE_P(Of, EveryBatch, testing::ValuesIn(kWeights), [](const auto& info) { return info.param.name; });
 
@@ -128,11 +128,11 @@ Weight Named(const std::string& name) {
 // What wgmma multiplies is cut by the number of multiprocessors, too. The other weights do not ask for it.
 TEST(EveryBatchOfWgmma, GivesARowItsBitsOnManyMultiprocessors) {
   for (const char* weight : {"Bf16", "W8A8InBlocks"})
-    CheckEveryBatch(**MakeCudaOps({.multiprocessors = 132}), Named(weight), DType::kBF16);
+    CheckEveryBatch(**MakeHostTensorOps({.multiprocessors = 132}), Named(weight), DType::kBF16);
 }
 // Where it is not taken; codes in narrow blocks never take it.
 TEST(EveryBatchOfWgmma, GivesARowItsBitsInItsPlace) {
-  CheckEveryBatch(**MakeCudaOps({.wgmma_differs = true}), Named("Bf16"), DType::kBF16);
+  CheckEveryBatch(**MakeHostTensorOps({.wgmma_differs = true}), Named("Bf16"), DType::kBF16);
 }
 #endif
 

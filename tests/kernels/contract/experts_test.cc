@@ -23,8 +23,8 @@ struct RoutesOf {
         routes{tokens,         experts,        per_token,          chosen.data(),
                weights.data(), offsets.data(), row_of_pair.data(), token_of_row.data()} {}
   RoutesOf(const RoutesOf&) = delete;
-  SharedVector<int32_t> chosen, offsets, row_of_pair, token_of_row;
-  SharedVector<float> weights;
+  std::vector<int32_t> chosen, offsets, row_of_pair, token_of_row;
+  std::vector<float> weights;
   MoeRoutes routes;
 };
 

@@ -2,10 +2,10 @@
 // it stands for, in whatever batch.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 
 namespace baton::kernels {
 namespace {
@@ -33,8 +33,8 @@ class FusedLinearContract : public testing::TestWithParam<Backend> {
     EXPECT_TRUE(packed.ok()) << packed.status();
     return *std::move(packed);
   }
-  SharedVector<float> Floats(int n) {
-    SharedVector<float> v(static_cast<size_t>(n));
+  std::vector<float> Floats(int n) {
+    std::vector<float> v(static_cast<size_t>(n));
     for (float& x : v) x = std::normal_distribution<float>()(rng_);
     return v;
   }
@@ -73,7 +73,7 @@ TEST_P(FusedLinearContract, AQuantizedWeightHasTheBitsOfItsDequantizedOne) {
   for (const auto& s : shapes) {
     const QuantizedWeight w =
         s.float8 ? DrawFloat8(s.n, s.k, s.group, rng_) : DrawBits(s.bits, s.n, s.k, s.group, rng_);
-    const SharedVector<float> bias = Floats(s.n);
+    const std::vector<float> bias = Floats(s.n);
     auto packed = *ops_->PackQuantized(w, bias.data());
     EXPECT_EQ(packed->out_features(), s.n);
     EXPECT_EQ(packed->in_features(), s.k);
@@ -124,15 +124,15 @@ TEST_P(FusedLinearContract, InputsInAnOrderOfTheirOwnMultiplyTheirColumns) {
 TEST(QuantizedLinear, OfManyRowsOnAGpuHasTheBitsOfFewInWhateverParts) {
   constexpr int kN = 300, kK = 72, kRows = 512;
   std::mt19937 rng(5);
-  SharedVector<float> bias(kN);
+  std::vector<float> bias(kN);
   for (float& b : bias) b = std::normal_distribution<float>()(rng);
   HostTensor x(DType::kBF16, kRows, kK);
   x.Fill(rng);
   for (const QuantizedWeight& w : {DrawBits(4, kN, kK, kK, rng), DrawFloat8(kN, kK, kK, rng)}) {
     std::vector<uint16_t> rows = DequantizedBf16(w);
     for (const bool deterministic : {true, false}) {
-      auto roomy = *MakeCudaOps({.deterministic = deterministic}),
-           narrow = *MakeCudaOps({.deterministic = deterministic, .work_bytes = 1});
+      auto roomy = *MakeHostTensorOps({.deterministic = deterministic}),
+           narrow = *MakeHostTensorOps({.deterministic = deterministic, .work_bytes = 1});
       const auto run = [&](Ops& ops, const PackedLinear& weight, int m) {
         HostTensor out(DType::kF32, m, kN);
         ops.Linear(x.view().Rows(0, m), weight, out.view());
@@ -155,7 +155,7 @@ TEST_P(FusedLinearContract, TheGateBehindItIsTheActivation) {
   for (const Format& f : kFormats) {
     for (int n : {32, 40}) {  // 40: no whole number of an int4 tile's columns
       const int k = 256;
-      const SharedVector<float> bias = Floats(2 * n);
+      const std::vector<float> bias = Floats(2 * n);
       auto w = PackIn(f, 2 * n, k, bias.data());
       for (int m : RowCounts()) {
         const Activation act = m % 2 == 0 ? Activation::kSilu : Activation::kGeluTanh;
@@ -176,7 +176,7 @@ TEST_P(FusedLinearContract, TheGateBehindItIsTheActivation) {
 TEST_P(FusedLinearContract, TheSumBehindItIsTheSum) {
   for (const Format& f : kFormats) {
     const int n = 24, k = 128;
-    const SharedVector<float> bias = Floats(n);
+    const std::vector<float> bias = Floats(n);
     auto w = PackIn(f, n, k, bias.data());
     for (int m : RowCounts()) {
       HostTensor x(compute_, m, k, 8), product(DType::kF32, m, n), got(DType::kF32, m, n, 8);
@@ -199,8 +199,8 @@ TEST(FusedLinearWithoutWgmma, HasTheSameBits) {
   std::mt19937 rng(5);
   HostTensor weight(DType::kBF16, 2 * n, k);
   weight.Fill(rng, 0.3f);
-  SharedVector<float> bias(static_cast<size_t>(2 * n), 0.25f);
-  auto with = *MakeCudaOps({}), without = *MakeCudaOps({.wgmma_differs = true});
+  std::vector<float> bias(static_cast<size_t>(2 * n), 0.25f);
+  auto with = *MakeHostTensorOps({}), without = *MakeHostTensorOps({.wgmma_differs = true});
   auto w = *with->Pack(weight.view(), bias.data()), other_w = *without->Pack(weight.view(), bias.data());
   for (const int m : {1, 4, 8, 9, 40, 130}) {
     HostTensor x(DType::kBF16, m, k, 8), both(DType::kBF16, m, 2 * n), gated(DType::kBF16, m, n),

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "tests/kernels/contract/shared_vector.h"
 
 namespace baton::kernels {
 
@@ -95,7 +94,7 @@ class HostTensor {
  private:
   DType dtype_;
   int64_t rows_, cols_, stride_;
-  SharedVector<char> bytes_;
+  std::vector<char> bytes_;
 };
 
 }  // namespace baton::kernels

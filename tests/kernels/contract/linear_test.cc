@@ -2,9 +2,9 @@
 // row alone: not on M, its place, the threads or the instruction set.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 
 namespace baton::kernels {
 namespace {
@@ -124,7 +124,7 @@ TEST_P(LinearContract, WritesNothingBesideItsRows) {
 
 // Without the promise of equal bits a GPU may take other forms for many rows: as right, and on the emulator the same.
 TEST(CudaOpsLinear, TheFastFormsOfManyRowsAreRight) {
-  auto exact = *MakeCudaOps({}), fast = *MakeCudaOps({.deterministic = false});
+  auto exact = *MakeHostTensorOps({}), fast = *MakeHostTensorOps({.deterministic = false});
   std::mt19937 rng(4);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     HostTensor x(DType::kBF16, 130, 72), w(DType::kBF16, 40, 72), want(dtype, 130, 40), got(dtype, 130, 40, 6);
@@ -140,7 +140,7 @@ TEST(CudaOpsLinear, TheFastFormsOfManyRowsAreRight) {
 TEST(CudaOpsLinear, ARowHasItsBitsForEveryNumberOfRowsUpTo300InBothModes) {
   constexpr int64_t kMost = 300, kColumns = 40, kInner = 72;
   for (const bool deterministic : {true, false}) {
-    auto ops = *MakeCudaOps({.deterministic = deterministic});
+    auto ops = *MakeHostTensorOps({.deterministic = deterministic});
     std::mt19937 rng(5);
     HostTensor x(DType::kBF16, kMost, kInner), w(DType::kBF16, kColumns, kInner), alone(DType::kF32, kMost, kColumns);
     x.Fill(rng), w.Fill(rng);

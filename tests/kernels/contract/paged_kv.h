@@ -76,8 +76,8 @@ class PagedKv {
   KvShape shape_;
   int64_t per_sequence_ = 0, blocks_ = 0, block_bytes_ = 0, units_ = 1;
   std::vector<int32_t> tables_;
-  SharedVector<char> k_, v_;
-  SharedVector<uint64_t> k_digests_, v_digests_;
+  std::vector<char> k_, v_;
+  std::vector<uint64_t> k_digests_, v_digests_;
 };
 
 /// Rows and contexts of a step, with storage.

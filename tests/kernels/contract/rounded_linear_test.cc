@@ -2,10 +2,10 @@
 // itself in whatever batch, and what is fused to such a layer has the bits of its parts.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
+#include "tests/kernels/contract/host_tensor_ops.h"
 #include "tests/kernels/tolerance.h"
 
 namespace baton::kernels {
@@ -41,8 +41,8 @@ class RoundedLinearContract : public testing::TestWithParam<Backend> {
     EXPECT_TRUE(packed.ok()) << packed.status();
     return *std::move(packed);
   }
-  SharedVector<float> Floats(int n) {
-    SharedVector<float> v(static_cast<size_t>(n));
+  std::vector<float> Floats(int n) {
+    std::vector<float> v(static_cast<size_t>(n));
     for (float& x : v) x = std::normal_distribution<float>()(rng_);
     return v;
   }
@@ -56,7 +56,7 @@ TEST_P(RoundedLinearContract, MultipliesWhatIsLeftOfItsInputs) {
   for (const RoundedLayer& l : kLayers) {
     const QuantizedWeight w = DrawRounded(l.n, l.k, l.group, l.rounding, rng_);
     const std::vector<float> values = DequantizedF32(w);
-    const SharedVector<float> bias = Floats(l.n);
+    const std::vector<float> bias = Floats(l.n);
     auto packed = Packed(w, bias.data());
     EXPECT_TRUE(packed->rounds_inputs());
     EXPECT_EQ(packed->in_features(), l.k);
@@ -98,7 +98,7 @@ TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
   const int n = 32, k = 256;
   auto gate_up = Packed(DrawRounded(2 * n, k, 128, {Kind::kByToken, 0.0f}, rng_), nullptr),
        down = Packed(DrawRounded(k, n, n, {Kind::kByToken, 0.0f}, rng_), nullptr);
-  const SharedVector<float> norm = Floats(k);
+  const std::vector<float> norm = Floats(k);
   for (const int m : {1, 5, 20}) {
     HostTensor x(DType::kF32, m, k), normed(compute_, m, k), both(compute_, m, 2 * n), gated(compute_, m, n),
         product(DType::kF32, m, k);
@@ -123,7 +123,7 @@ TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
 // mma.sync in place of wgmma, whatever the number of rows.
 TEST(RoundedLinearWithoutWgmma, HasTheSameBits) {
   std::mt19937 rng(7);
-  auto with = *MakeCudaOps({}), without = *MakeCudaOps({.wgmma_differs = true});
+  auto with = *MakeHostTensorOps({}), without = *MakeHostTensorOps({.wgmma_differs = true});
   for (const RoundedLayer& l : kLayers) {
     const QuantizedWeight weight = DrawRounded(l.n, l.k, l.group, l.rounding, rng);
     auto w = *with->PackQuantized(weight, nullptr), other_w = *without->PackQuantized(weight, nullptr);

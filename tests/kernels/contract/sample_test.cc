@@ -17,7 +17,7 @@ namespace {
 class SampleContract : public testing::TestWithParam<Backend> {
  protected:
   SampleResult One(const std::vector<float>& logits, const SampleRow& row) {
-    SharedVector<float> copy(logits.begin(), logits.end());
+    std::vector<float> copy(logits.begin(), logits.end());
     return ops_->Sample(Tensor(copy.data(), DType::kF32, {1, static_cast<int64_t>(logits.size())}), {&row, 1})[0];
   }
   // How often each token comes in `draws` positions.
@@ -160,7 +160,7 @@ TEST_P(SampleContract, LogprobsAreOfTheRawLogits) {
     EXPECT_EQ(got.top[i].rank, i + 1);
     EXPECT_NEAR(got.top[i].logprob, logits[order[i]] - std::log(sum), kernel_test::kLogProbability.absolute);
   }
-  SharedVector<float> copy(logits.begin(), logits.end());
+  std::vector<float> copy(logits.begin(), logits.end());
   const int32_t target = 77;
   const SampleResult prompt = ops_->Logprobs(Tensor(copy.data(), DType::kF32, {1, 5000}), {&target, 1}, 0)[0];
   EXPECT_NEAR(prompt.chosen.logprob, logits[77] - std::log(sum), kernel_test::kLogProbability.absolute);
@@ -172,7 +172,7 @@ TEST_P(SampleContract, ATokenDependsOnItsRowAlone) {
   auto reference = theirs.make(theirs.compute);
   constexpr int kRows = 40, kVocab = 3001;
   const std::vector<float> logits = RandomLogits(kRows * kVocab, 4);
-  SharedVector<float> copy(logits.begin(), logits.end());
+  std::vector<float> copy(logits.begin(), logits.end());
   std::vector<SampleRow> rows;
   std::vector<int32_t> history(50);
   std::iota(history.begin(), history.end(), 100);
@@ -191,7 +191,7 @@ TEST_P(SampleContract, ATokenDependsOnItsRowAlone) {
   }
   const auto together = ops_->Sample(Tensor(copy.data(), DType::kF32, {kRows, kVocab}), rows);
   for (int i = 0; i < kRows; ++i) {
-    SharedVector<float> one(logits.begin() + i * kVocab, logits.begin() + (i + 1) * kVocab);
+    std::vector<float> one(logits.begin() + i * kVocab, logits.begin() + (i + 1) * kVocab);
     const SampleResult alone = reference->Sample(Tensor(one.data(), DType::kF32, {1, kVocab}), {&rows[i], 1})[0];
     ASSERT_EQ(together[i].token, alone.token) << "row " << i;
     ASSERT_EQ(together[i].chosen.logprob, alone.chosen.logprob);
@@ -204,7 +204,7 @@ TEST_P(SampleContract, EveryBackendDrawsTheSameToken) {
   auto reference = cpu.make(cpu.compute);
   constexpr int kRows = 24, kVocab = 2003;
   const std::vector<float> drawn = RandomLogits(kRows * kVocab, 5);
-  SharedVector<float> logits(drawn.begin(), drawn.end()), copy = logits;
+  std::vector<float> logits(drawn.begin(), drawn.end()), copy = logits;
   std::vector<SampleRow> rows;
   for (int i = 0; i < kRows; ++i)
     rows.push_back({.temperature = 0.4f + 0.1f * static_cast<float>(i),

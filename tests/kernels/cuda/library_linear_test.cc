@@ -90,7 +90,7 @@ class LibraryLinear {
  private:
   static float Draw(std::mt19937& rng) { return std::normal_distribution<float>()(rng); }
   const Numbers numbers_;
-  SharedVector<float> bias_ = SharedVector<float>(kOutputs);
+  std::vector<float> bias_ = std::vector<float>(kOutputs);
   std::unique_ptr<Ops> ops_ = *MakeCudaOps({.deterministic = false, .cublas_lt = &gpu::EmulatedCublasLt()});
   std::unique_ptr<Ops> own_ = *MakeCudaOps({.deterministic = false});
   std::unique_ptr<PackedLinear> with_, without_;
