@@ -15,6 +15,13 @@ address CountedAs(const address& from) {
   return boost::asio::ip::address_v6(bytes);
 }
 
+std::optional<address> CountedAs(const std::string& from) {
+  boost::system::error_code no;
+  const address parsed = boost::asio::ip::make_address(from, no);
+  if (no) return std::nullopt;
+  return CountedAs(parsed);
+}
+
 bool IsThisMachine(const address& from) {
   return from == boost::asio::ip::address_v4::loopback() || from == boost::asio::ip::address_v6::loopback();
 }

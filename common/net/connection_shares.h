@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace baton::net {
@@ -21,6 +23,8 @@ bool IsThisMachine(const boost::asio::ip::address& from);
 
 /// Whose connections count together: an IPv6 client has a /64 to itself.
 boost::asio::ip::address CountedAs(const boost::asio::ip::address& from);
+/// The same of an address in text; nothing: it is none.
+std::optional<boost::asio::ip::address> CountedAs(const std::string& from);
 
 /// Why there is no place: of all, or of an address.
 inline constexpr std::string_view kFull = "max-connections", kAddressFull = "max-connections-per-address";

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/ip/address.hpp>
 #include <cerrno>
 #include <utility>
 
@@ -23,9 +22,8 @@ constexpr int kSliceMs = 20;
 constexpr int kMostRanks = 1 << 16;
 
 std::string CountedHost(const std::string& host) {
-  boost::system::error_code no;
-  const auto from = boost::asio::ip::make_address(host, no);
-  return no ? host : net::CountedAs(from).to_string();
+  const auto from = net::CountedAs(host);
+  return from ? from->to_string() : host;
 }
 
 absl::Status Missing(int first, const std::vector<RankSeat>& seats) {

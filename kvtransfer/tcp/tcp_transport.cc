@@ -31,10 +31,8 @@ constexpr int32_t kVainTries = 50;     ///< of an address, of which 2 a second c
 
 /// Whose connections in vain count together; none: a process of this machine.
 std::optional<boost::asio::ip::address> CountedFrom(const std::string& host) {
-  boost::system::error_code no;
-  auto from = net::CountedAs(boost::asio::ip::make_address(host, no));
-  if (no || net::IsThisMachine(from)) return std::nullopt;
-  return from;
+  const auto from = net::CountedAs(host);
+  return from && net::IsThisMachine(*from) ? std::nullopt : from;
 }
 
 }  // namespace

@@ -389,5 +389,20 @@ TEST(ConnectionPlaces, SilentConnectionsOfThisMachineLeaveOthersTheirShares) {
   EXPECT_EQ(places.all(), 8);
 }
 
+TEST(ConnectionShares, AddressesOfOneNetworkOf64BitsCountTogetherAndWhatIsNoAddressDoesNot) {
+  const auto counted = [](const std::string& from) {
+    const auto address = CountedAs(from);
+    return address ? address->to_string() : "no address";
+  };
+  EXPECT_EQ(counted("2001:db8:0:1::7"), "2001:db8:0:1::");
+  EXPECT_EQ(counted("2001:db8:0:1:ffff::8"), "2001:db8:0:1::");
+  EXPECT_EQ(counted("2001:db8:0:2::7"), "2001:db8:0:2::");
+  EXPECT_EQ(counted("::ffff:10.0.0.2"), "10.0.0.2");
+  EXPECT_EQ(counted("::1"), "::1");
+  EXPECT_EQ(counted("10.0.0.2"), "10.0.0.2");
+  EXPECT_EQ(counted("host.example"), "no address");
+  EXPECT_EQ(counted(""), "no address");
+}
+
 }  // namespace
 }  // namespace baton::net
