@@ -49,7 +49,7 @@ T* Row(const Tensor& t) {
 }
 inline int Int(int64_t n) { return static_cast<int>(n); }
 
-class CudaOps final : public Ops {
+class CudaOps : public Ops {
  public:
   /// `ones`: room for kMaxKvHeads floats. Of use only where made() says so.
   CudaOps(const CudaOpsConfig& config, gpu::Memory ones);

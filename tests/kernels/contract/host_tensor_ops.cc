@@ -223,10 +223,14 @@ class HostTensorOps final : public Ops {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Ops>> MakeHostTensorOps(const CudaOpsConfig& config) {
+std::unique_ptr<Ops> OnHostTensors(std::unique_ptr<Ops> ops) {
   gpu::HoldKernelsToDeviceMemory();
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeCudaOps(config));
   return std::make_unique<HostTensorOps>(std::move(ops));
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeHostTensorOps(const CudaOpsConfig& config) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeCudaOps(config));
+  return OnHostTensors(std::move(ops));
 }
 
 }  // namespace baton::kernels

@@ -1,5 +1,5 @@
-// CudaOps for tests that keep their tensors in the host's memory: what kernels are given is the device's own, which the
-// host reaches by copies only.
+// A device's Ops for tests that keep their tensors in the host's memory: what kernels are given is the device's own,
+// which the host reaches by copies only.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,9 @@ namespace baton::kernels {
 /// Sync, and is where it is on the device for the calls before that: they follow one another without a wait. Until then
 /// the host changes nothing of what it gave, and frees nothing that is written. Sync dies of a call that wrote behind a
 /// tensor, or into one that it only reads. Logits of a draw are not copied back. Thread: the test's.
+std::unique_ptr<Ops> OnHostTensors(std::unique_ptr<Ops> ops);
+
+/// So CudaOps.
 absl::StatusOr<std::unique_ptr<Ops>> MakeHostTensorOps(const CudaOpsConfig& config);
 
 }  // namespace baton::kernels
