@@ -97,6 +97,10 @@ void WarpMma(Block& block, Warp& w) {
   }
   alignas(32) float product[16][8];
   TileProduct(a[0], b[0], product[0], 16, kDepth, 8);
+  if (block.policy.odd_mma) {
+    ReverseDepth(a[0], b[0], 16, kDepth, 8);
+    TileProduct(a[8], b[0], product[8], 8, kDepth, 8);
+  }
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane >> 2, t = (lane & 3) * 2;
     float* d = Exchanged<MmaExchange>(w, lane).d;

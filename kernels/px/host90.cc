@@ -212,6 +212,7 @@ void Execute(Block& block, const WarpGroupMma& op) {
   } else {
     ReadOperands<bf16>(block, op, a, b);
   }
+  if (block.policy.odd_wgmma == op.n) ReverseDepth(a, b, kWgmmaRows, depth, op.n);
   TileProduct(a, b, product, kWgmmaRows, depth, op.n);
   for (int t = 0; t < 128; ++t) {
     const int warp = t / 32, g = t % 32 / 4, c = t % 4 * 2;

@@ -1,5 +1,7 @@
 #include "kernels/px/tile_product.h"
 
+#include <algorithm>
+
 namespace baton::px {
 namespace {
 
@@ -30,6 +32,12 @@ __attribute__((target_clones("avx2", "default"))) void TileProduct(const float* 
       *reinterpret_cast<F8*>(out + 3 * columns) = sum3;
     }
   }
+}
+
+void ReverseDepth(float* a, float* b, int rows, int depth, int columns) {
+  for (int m = 0; m < rows; ++m) std::reverse(a + m * depth, a + (m + 1) * depth);
+  for (int k = 0; k < depth / 2; ++k)
+    std::swap_ranges(b + k * columns, b + (k + 1) * columns, b + (depth - 1 - k) * columns);
 }
 
 }  // namespace baton::px

@@ -8,4 +8,7 @@ namespace baton::px {
 /// rounded. `rows` is a multiple of 4, `columns` of 8; b and product are 32-byte aligned.
 void TileProduct(const float* a, const float* b, float* product, int rows, int depth, int columns);
 
+/// Both operands with their last product first.
+void ReverseDepth(float* a, float* b, int rows, int depth, int columns);
+
 }  // namespace baton::px

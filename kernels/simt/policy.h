@@ -24,7 +24,9 @@ struct Policy {
   Schedule schedule = Schedule::kRunToBlock;
   AsyncCopies async = AsyncCopies::kLazy;
   uint64_t seed = 1;
-  bool count = false;  ///< fill Counters' memory figures (slower)
+  bool count = false;    ///< fill Counters' memory figures (slower)
+  int odd_wgmma = 0;     ///< wgmma of so many columns adds from its last product on, as that of another GPU might
+  bool odd_mma = false;  ///< so does mma.sync in rows 8 … 15 of its tile
   bool lazy() const { return async == AsyncCopies::kLazy; }
   bool shuffled() const { return schedule == Schedule::kShuffled; }
 };

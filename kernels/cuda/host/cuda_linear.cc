@@ -24,10 +24,6 @@ void CheckShapes(const Tensor& x, const PackedLinear& w, const Tensor& out) {
       ", ", out.cols(), "]");
 }
 
-bool FitsGemv(const Tensor& x, const PackedLinear& w) {
-  return !w.rounds_inputs() && cuda::GemvFits(Int(x.rows()), Int(Packed(w).k()));
-}
-
 /// All but where x comes from.
 GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
   GemvParams p{.w = w.data(), .w_stride = w.row_stride(), .meta = w.meta(), .group = w.group(), .bias = w.bias()};
@@ -110,6 +106,10 @@ absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor
 }
 
 // ---- linear layers
+
+bool CudaOps::TakesGemv(const Tensor& x, const PackedLinear& w) const {
+  return gemv_ && !w.rounds_inputs() && cuda::GemvFits(Int(x.rows()), Int(Packed(w).k()));
+}
 
 template <typename Out>
 void CudaOps::OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped) {
@@ -267,7 +267,7 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
     return WithOutput(out, [&]<typename Out>(Out* to) { LinearOfRounded(x, w, to, out.row_stride); });
   }
   if (w.format() == WeightFormat::kBf16 && wgmma_) return DenseLinear(x, w, out, false);
-  if (FitsGemv(x, weight)) {  // the same bits as the GEMM
+  if (TakesGemv(x, weight)) {  // the same bits as the GEMM
     GemvParams p = GemvOf(w, out, StoreOf(out));
     ReadRows(p, x);
     return RunGemv<false>(stream_, w.format(), p);
@@ -297,7 +297,7 @@ void CudaOps::GatedLinear(const Tensor& x, const PackedLinear& weight, Activatio
   // Beyond these rows wgmma and the gate by itself take less time.
   constexpr int kGatedGemvRows = 4;
   const bool takes_gemm = w.format() == WeightFormat::kBf16 && wgmma_ && x.rows() > kGatedGemvRows;
-  if (!FitsGemv(x, weight) || !halves_fit || takes_gemm) return Ops::GatedLinear(x, weight, act, gate_up, out);
+  if (!TakesGemv(x, weight) || !halves_fit || takes_gemm) return Ops::GatedLinear(x, weight, act, gate_up, out);
   BATON_CHECK(x.dtype == DType::kBF16 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
                   x.cols() == w.in_features() && x.rows() == out.rows(),
               "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [",
@@ -310,8 +310,8 @@ void CudaOps::GatedLinear(const Tensor& x, const PackedLinear& weight, Activatio
 
 void CudaOps::LinearAdd(const Tensor& x, const PackedLinear& weight, const Tensor& product, const Tensor& residual) {
   const PackedWeight& w = Packed(weight);
-  const bool dense = w.format() == WeightFormat::kBf16 && (wgmma_ || !FitsGemv(x, weight));
-  if (!dense && !FitsGemv(x, weight)) return Ops::LinearAdd(x, weight, product, residual);
+  const bool dense = w.format() == WeightFormat::kBf16 && (wgmma_ || !TakesGemv(x, weight));
+  if (!dense && !TakesGemv(x, weight)) return Ops::LinearAdd(x, weight, product, residual);
   BATON_CHECK(x.dtype == DType::kBF16 && residual.dtype == DType::kF32, "x in ", DTypeName(x.dtype), ", residual in ",
               DTypeName(residual.dtype));
   CheckShapes(x, weight, residual);

@@ -25,6 +25,7 @@ struct CudaOpsConfig {
 #if !defined(__CUDACC__)
   simt::Policy policy;         ///< of the emulator
   bool wgmma_differs = false;  ///< the emulated GPU is one whose wgmma adds in another order than mma.sync
+  bool gemv_differs = false;   ///< and one whose mma.sync adds in another order where its operands are exchanged
   int multiprocessors = 0;     ///< of the emulated GPU, where more than 0: what tiles are chosen by
   const gpu::CublasLtApi* cublas_lt = nullptr;  ///< the library that is installed; null: none
   /// Whether it is found to be faster for so many rows of a weight [n, k]; for all, when not set: time means nothing

@@ -152,6 +152,7 @@ class CudaOps : public Ops {
   cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
   int32_t* TokensOnDevice(std::span<const int32_t> tokens);
   const int32_t* RowsOnDevice(std::span<const int32_t> rows);
+  bool TakesGemv(const Tensor& x, const PackedLinear& w) const;
   template <typename Out>
   void OwnDenseLinear(const cuda::GemmParams<Out>& p, bool overlapped);
   template <typename Out>
@@ -176,6 +177,7 @@ class CudaOps : public Ops {
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
+  bool gemv_ = false;             ///< a few rows have a form of their own
   bool wgmma_ = false;            ///< dense layers are multiplied by it
   bool wgmma_e4m3_ = false;       ///< and layers whose inputs become e4m3
   bool wgmma_attention_ = false;  ///< prompts attend with it

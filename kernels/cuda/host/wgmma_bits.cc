@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/device_failure.h"
@@ -17,13 +18,18 @@ using px::bf16;
 
 /// Of sizes from 2⁻⁸ to 2⁸, so that sums lose bits and cancel.
 std::vector<bf16> UnevenNumbers(size_t n, unsigned seed) {
+  constexpr size_t kDrawn = 65521;  // then again: a prime, so that no two rows of a matrix are alike
   std::mt19937 random(seed);
   std::vector<bf16> out(n);
-  for (bf16& value : out) {
+  for (size_t i = 0; i < n; ++i) {
+    if (i >= kDrawn) {
+      out[i] = out[i - kDrawn];
+      continue;
+    }
     const uint32_t bits = random();
     const float size =
         std::ldexp(1.0f + static_cast<float>(bits & 0xffff) * 0x1p-16f, static_cast<int>(bits >> 16 & 15) - 8);
-    value = px::FromFloat<bf16>((bits >> 31) != 0 ? -size : size);
+    out[i] = px::FromFloat<bf16>((bits >> 31) != 0 ? -size : size);
   }
   return out;
 }
@@ -36,34 +42,161 @@ gpu::Memory OnDevice(gpu::Stream& stream, const std::vector<T>& host) {
   return memory;
 }
 
+/// Small beside the sums, so that no bit of these is hidden.
+std::vector<float> SmallNumbers(size_t n) {
+  std::vector<float> out(n);
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(i % 13) * 0x1p-6f - 0.1f;
+  return out;
+}
+
+constexpr int kDenseRows = WgmmaTile<128>::kRows + 2, kDenseCols = 2 * kGemmPadN;  // two tiles of rows, one wide tile
+
+/// What the forms of a dense layer multiply.
+struct DenseInputs {
+  DenseInputs(gpu::Stream& stream, int products)
+      : k(products),
+        stride((k + kGemmPadK - 1) / kGemmPadK * kGemmPadK),
+        x_memory(OnDevice(stream, UnevenNumbers(static_cast<size_t>(kDenseRows * stride), 1))),
+        w_memory(OnDevice(stream, UnevenNumbers(static_cast<size_t>(kDenseCols * stride), 2))),
+        bias_memory(OnDevice(stream, SmallNumbers(kDenseCols))) {}
+  const bf16* x() const { return static_cast<const bf16*>(x_memory.data()); }
+  const bf16* w() const { return static_cast<const bf16*>(w_memory.data()); }
+  const float* bias() const { return static_cast<const float*>(bias_memory.data()); }
+
+  int k;
+  int64_t stride;
+  gpu::Memory x_memory, w_memory, bias_memory;
+};
+
+/// The forms of a dense layer over the same numbers: with a bias, and in f32 added to what is there.
+template <typename Out>
+class DenseForms {
+ public:
+  static constexpr int kRows = kDenseRows, kCols = kDenseCols;
+  static constexpr bool kAdds = std::is_same_v<Out, float>;
+
+  DenseForms(gpu::Stream& stream, const DenseInputs& in)
+      : stream_(stream),
+        in_(in),
+        residual_(size_t{kRows} * kCols),
+        out_(residual_.size() * sizeof(Out)),
+        gated_(out_.bytes()) {
+    const std::vector<float> numbers = SmallNumbers(residual_.size());
+    for (size_t i = 0; i < numbers.size(); ++i) residual_[i] = px::FromFloat<Out>(numbers[i]);
+  }
+  bool has_room() const {
+    for (const gpu::Memory* memory : {&in_.x_memory, &in_.w_memory, &in_.bias_memory, &out_, &gated_})
+      if (memory->data() == nullptr) return false;
+    return true;
+  }
+  GemmParams<Out> Gemm(int rows) const {
+    return {in_.x(), in_.w(), in_.bias(), out(), in_.stride, in_.stride, kCols, rows, kCols, in_.k, kAdds};
+  }
+  /// `gated`: the first half of the outputs is the gate of the other.
+  GemvParams Gemv(int rows, bool gated = false) const {
+    GemvParams p{.x = in_.x(), .x_stride = in_.stride, .w = in_.w(), .w_stride = in_.stride, .bias = in_.bias()};
+    p.out = out();
+    p.out_stride = p.n = gated ? kCols / 2 : kCols;
+    p.m = rows;
+    p.k = in_.k;
+    p.store = kAdds ? GemvStore::kAddF32 : GemvStore::kBf16;
+    return p;
+  }
+  template <Gate kGate>
+  void GateByItself(int rows) const {
+    LaunchGatedActivation<kGate>(stream_, GatedActivationParams<bf16>{out(), static_cast<bf16*>(gated_.data()), kCols,
+                                                                      kCols / 2, rows, kCols / 2, 1.0f});
+  }
+  /// What `launch` makes of what is there; `gated`: it is half as wide, and by GateByItself elsewhere.
+  template <typename Launch>
+  std::vector<Out> Run(int rows, Launch&& launch, int cols = kCols, bool gated = false) {
+    std::vector<Out> result(static_cast<size_t>(rows) * static_cast<size_t>(cols));
+    stream_.Upload(out_.data(), residual_.data(), out_.bytes());
+    launch();
+    stream_.CopyAsync(result.data(), gated ? gated_.data() : out_.data(), result.size() * sizeof(Out));
+    EndIfDeviceFailed(stream_.Synchronize());
+    return result;
+  }
+
+ private:
+  Out* out() const { return static_cast<Out*>(out_.data()); }
+
+  gpu::Stream& stream_;
+  const DenseInputs& in_;
+  std::vector<Out> residual_;
+  const gpu::Memory out_, gated_;
+};
+
+/// Whether `got` is the beginning of `want`.
+template <typename Out>
+bool Begins(const std::vector<Out>& got, const std::vector<Out>& want) {
+  return got.size() <= want.size() && std::memcmp(got.data(), want.data(), got.size() * sizeof(Out)) == 0;
+}
+
+constexpr int kFew = 1, kEnough = 1000;  // multiprocessors: of what tiles are chosen by, each side of every border
+
+template <typename Out>
+bool WgmmaAdds(gpu::Stream& stream, const DenseInputs& in) {
+  using Forms = DenseForms<Out>;
+  Forms forms(stream, in);
+  if (!forms.has_room()) return false;
+  const auto want = forms.Run(Forms::kRows, [&] { LaunchGemm(stream, forms.Gemm(Forms::kRows)); });
+  const auto narrow = [&](int rows, int multiprocessors) {
+    return Begins(forms.Run(rows, [&] { LaunchNarrowGemm(stream, forms.Gemm(rows), multiprocessors); }), want);
+  };
+  const auto wide = [&](int multiprocessors) {
+    const auto launch = [&] { LaunchWgmmaGemm(stream, forms.Gemm(Forms::kRows), multiprocessors); };
+    return Begins(forms.Run(Forms::kRows, launch), want);
+  };
+  return narrow(9, kFew) && narrow(32, kFew) && narrow(64, kFew) && narrow(64, kEnough) && narrow(Forms::kRows, kFew) &&
+         narrow(Forms::kRows, kEnough) && wide(kFew) && wide(kEnough);
+}
+
+template <typename Out>
+bool GemvAdds(gpu::Stream& stream, const DenseInputs& in) {
+  using Forms = DenseForms<Out>;
+  Forms forms(stream, in);
+  if (!forms.has_room()) return false;
+  const auto want = forms.Run(Forms::kRows, [&] { LaunchGemm(stream, forms.Gemm(Forms::kRows)); });
+  for (const int rows : {1, 3, kGemvMaxRows}) {
+    const auto launch = [&] { LaunchGemv<WeightFormat::kBf16, false>(stream, forms.Gemv(rows), false); };
+    if (GemvFits(rows, in.k) && !Begins(forms.Run(rows, launch), want)) return false;
+  }
+  return true;
+}
+
+template <Gate kGate>
+bool GemvGates(gpu::Stream& stream, const DenseInputs& in) {
+  using Forms = DenseForms<bf16>;
+  Forms forms(stream, in);
+  if (!forms.has_room()) return false;
+  const auto in_parts = [&] {
+    LaunchGemm(stream, forms.Gemm(Forms::kRows));
+    forms.GateByItself<kGate>(Forms::kRows);
+  };
+  const auto want = forms.Run(Forms::kRows, in_parts, Forms::kCols / 2, true);
+  for (const int rows : {1, 4, kGemvMaxRows}) {
+    const auto launch = [&] {
+      GemvParams p = forms.Gemv(rows, true);
+      p.gate = kGate;
+      LaunchGemv<WeightFormat::kBf16, true>(stream, p, false);
+    };
+    if (GemvFits(rows, in.k) && !Begins(forms.Run(rows, launch, Forms::kCols / 2), want)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k) {
-  constexpr int kRows = WgmmaTile<128>::kRows + 2, kCols = 2 * kGemmPadN;  // two tiles of rows, one wide tile
-  const int64_t stride = (k + kGemmPadK - 1) / kGemmPadK * kGemmPadK;
-  const std::vector<bf16> x = UnevenNumbers(static_cast<size_t>(kRows * stride), 1),
-                          w = UnevenNumbers(static_cast<size_t>(kCols * stride), 2);
-  std::vector<float> want(size_t{kRows} * kCols), got(want.size());
-  const gpu::Memory dx(x.size() * sizeof(bf16)), dw(w.size() * sizeof(bf16)), out(want.size() * sizeof(float));
-  if (dx.data() == nullptr || dw.data() == nullptr || out.data() == nullptr) return false;
-  stream.Upload(dx.data(), x.data(), dx.bytes());
-  stream.Upload(dw.data(), w.data(), dw.bytes());
-  const auto run = [&](int rows, std::vector<float>& result,
-                       const std::function<void(const GemmParams<float>&)>& launch) {
-    launch({static_cast<const bf16*>(dx.data()), static_cast<const bf16*>(dw.data()), nullptr,
-            static_cast<float*>(out.data()), stride, stride, kCols, rows, kCols, k});
-    stream.CopyAsync(result.data(), out.data(), static_cast<size_t>(rows) * kCols * sizeof(float));
-    EndIfDeviceFailed(stream.Synchronize());
-  };
-  const auto same = [&](int rows, const std::function<void(const GemmParams<float>&)>& launch) {
-    run(rows, got, launch);
-    return std::memcmp(got.data(), want.data(), static_cast<size_t>(rows) * kCols * sizeof(float)) == 0;
-  };
-  run(kRows, want, [&](const GemmParams<float>& p) { LaunchGemm(stream, p); });
-  for (const int rows : {9, 32, 64, kRows})
-    if (!same(rows, [&](const GemmParams<float>& p) { LaunchNarrowGemm(stream, p, 1); })) return false;
-  return same(kRows, [&](const GemmParams<float>& p) { LaunchWgmmaGemm(stream, p, 1); }) &&
-         same(kRows, [&](const GemmParams<float>& p) { LaunchWgmmaGemm(stream, p, 1000); });
+  const DenseInputs in(stream, k);
+  return WgmmaAdds<float>(stream, in) && WgmmaAdds<bf16>(stream, in);
+}
+
+bool GemvAddsAsMmaSync(gpu::Stream& stream, int k) {
+  const DenseInputs in(stream, k);
+  return GemvAdds<float>(stream, in) && GemvAdds<bf16>(stream, in) && GemvGates<Gate::kSilu>(stream, in) &&
+         GemvGates<Gate::kGeluTanh>(stream, in);
 }
 
 namespace {
@@ -161,7 +294,6 @@ bool E4m3WgmmaTilesAgree(gpu::Stream& stream) {
   const auto by_wgmma = [&](int rows, int multiprocessors) {
     return run(rows, [&](const E4m3GemmParams<float>& p) { LaunchE4m3Wgmma(stream, p, multiprocessors); });
   };
-  constexpr int kFew = 1, kEnough = 1000;  // multiprocessors
   const auto want = by_wgmma(kRows, kFew);
   for (const auto& got : {by_wgmma(kRows, kEnough), by_wgmma(E4m3WgmmaFew::kRows, kFew)})
     if (std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) != 0) return false;

@@ -1,4 +1,4 @@
-// Whether wgmma adds in the order of mma.sync on a device: the dense GEMMs may then be chosen by the number of rows.
+// Whether the forms of a product add in one order on a device: they may then be chosen by the number of rows.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,19 @@
 
 namespace baton::cuda {
 
-/// Multiplies the same random numbers by every form of the dense GEMM and compares the bits. `k`: how many products a
-/// sum has, a multiple of 8. Enqueues on `stream`, waits, and frees what it took (1.5 MiB at k = 1,024); false where
-/// that much memory is not there. On sm_90 and under the emulator only.
+/// How many products the sums have that a worker checks: of neither do tiles take whole steps, and one is as long as
+/// the longest sums of a model of 8B.
+inline constexpr int kCheckedProducts[] = {1032, 14344};
+
+/// Multiplies the same random numbers by every form of the dense GEMM and compares the bits: each number of columns
+/// that wgmma has there, either operand as its rows, each depth of the pipeline, outputs in bf16 and added in f32. `k`:
+/// how many products a sum has, a multiple of 8. Enqueues on `stream`, waits, and frees what it took (12 MiB at k =
+/// 14,344); false where that much memory is not there. On sm_90 and under the emulator only.
 bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k);
+
+/// As above, of the form for a few rows: whether mma.sync adds in the same order with its operands exchanged, and
+/// whether a gate behind it has the bits that it has by itself. On any GPU.
+bool GemvAddsAsMmaSync(gpu::Stream& stream, int k);
 
 /// Whether the tiles of the GEMM of e4m3 with e4m3 give a row the same bits: its form for every number of rows, since
 /// mma.sync may keep more bits of such sums; and whether the sums are mma.sync's, but for those bits. As above in all

@@ -3,6 +3,8 @@
 // any of bf16 that is added), a fused form is a linear layer and what follows it.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/drawn_weights.h"
 #include "tests/kernels/contract/host_tensor.h"
@@ -133,6 +135,22 @@ TEST(EveryBatchOfWgmma, GivesARowItsBitsOnManyMultiprocessors) {
 // Where it is not taken; codes in narrow blocks never take it.
 TEST(EveryBatchOfWgmma, GivesARowItsBitsInItsPlace) {
   CheckEveryBatch(**MakeHostTensorOps({.wgmma_differs = true}), Named("Bf16"), DType::kBF16);
+}
+// On a GPU whose mma.sync adds otherwise where the operands are exchanged, all rows take the form that is left.
+TEST(EveryBatchOfFewRows, GivesARowItsBitsWhereTheFormForThemDiffers) {
+  constexpr int kFew = 8;
+  const auto rows = [](const CudaOpsConfig& config) {
+    const auto ops = *MakeHostTensorOps(config);
+    Layer layer(*ops, Named("Bf16"), DType::kBF16);
+    return std::array{layer.Alone(kFew), layer.Added(kFew), layer.Gated(kFew)};
+  };
+  const CudaOpsConfig odd{.policy = {.odd_mma = true}, .wgmma_differs = true};
+  CudaOpsConfig noticed = odd;
+  noticed.gemv_differs = true;
+  const auto want = rows({}), got = rows(noticed);
+  for (size_t form = 0; form < want.size(); ++form)
+    ASSERT_NO_FATAL_FAILURE(ExpectSameRows(got[form], want[form], "a form"));
+  EXPECT_NE(rows(odd)[0].Row(0), want[0].Row(0));
 }
 #endif
 

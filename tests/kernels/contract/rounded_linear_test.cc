@@ -124,6 +124,7 @@ TEST_P(RoundedLinearContract, FusedFormsAreTheirParts) {
 TEST(RoundedLinearWithoutWgmma, HasTheSameBits) {
   std::mt19937 rng(7);
   auto with = *MakeHostTensorOps({}), without = *MakeHostTensorOps({.wgmma_differs = true});
+  EXPECT_NE(with->traits().kernel_version, without->traits().kernel_version);
   for (const RoundedLayer& l : kLayers) {
     const QuantizedWeight weight = DrawRounded(l.n, l.k, l.group, l.rounding, rng);
     auto w = *with->PackQuantized(weight, nullptr), other_w = *without->PackQuantized(weight, nullptr);

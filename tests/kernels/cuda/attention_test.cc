@@ -183,6 +183,10 @@ TEST(CudaPrefillAttention, WgmmaLeavesOutWhatItHasNoFormFor) {
   EXPECT_EQ(forms({.new_rows = {9}, .lengths = {9}, .softcap = 3.0f}), 1u);
   gpu::Stream stream;
   EXPECT_TRUE(both == 1 || cuda::WgmmaAttendsAsMmaSync(stream));
+#if !defined(__CUDACC__)
+  stream.SetPolicy({.odd_wgmma = 64});
+  EXPECT_FALSE(cuda::WgmmaAttendsAsMmaSync(stream));
+#endif
 }
 
 #if !defined(__CUDACC__)

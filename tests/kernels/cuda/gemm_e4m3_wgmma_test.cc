@@ -82,6 +82,15 @@ TEST(CudaE4m3Wgmma, TilesAgree) {
   gpu::Stream stream;
   EXPECT_TRUE(cuda::E4m3WgmmaTilesAgree(stream));
 }
+#if !defined(__CUDACC__)
+TEST(CudaE4m3Wgmma, AWorkerNoticesTilesThatDisagree) {
+  for (const int columns : {16, 64, 128}) {
+    gpu::Stream stream;
+    stream.SetPolicy({.odd_wgmma = columns});
+    EXPECT_FALSE(cuda::E4m3WgmmaTilesAgree(stream)) << columns;
+  }
+}
+#endif
 TEST(CudaE4m3Wgmma, SumsOfOtherOperandsAreNotNearlyEqual) {
   EXPECT_TRUE(cuda::NearlyEqual({100.0f, -3.0f, 0.0f}, {100.1f, -3.0f, 0.05f}));
   EXPECT_FALSE(cuda::NearlyEqual({100.0f, -3.0f, 0.0f}, {100.0f, -3.0f, 2.0f}));

@@ -165,15 +165,31 @@ TEST(CudaGemmWgmma, AddsToWhatIsThere) {
   CheckAdds<cuda::WgmmaTile<128>>(130, 33, 136);
 }
 
-TEST(CudaGemmWgmma, AddsAsMmaSyncHere) {
 #if defined(__CUDACC__)
-  constexpr int kProducts = 14336;
+constexpr auto& kProducts = cuda::kCheckedProducts;
 #else
-  constexpr int kProducts = 136;
+constexpr int kProducts[] = {72};
 #endif
+TEST(CudaGemmWgmma, AddsAsMmaSyncHere) {
   gpu::Stream stream;
-  EXPECT_TRUE(cuda::WgmmaAddsAsMmaSync(stream, kProducts));
+  for (const int k : kProducts) {
+    EXPECT_TRUE(cuda::WgmmaAddsAsMmaSync(stream, k)) << k;
+    EXPECT_TRUE(cuda::GemvAddsAsMmaSync(stream, k)) << k;
+  }
 }
+#if !defined(__CUDACC__)
+TEST(CudaGemmWgmma, AWorkerNoticesAGpuThatAddsOtherwise) {
+  const auto on = [](const simt::Policy& policy, bool (*check)(gpu::Stream&, int)) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    return check(stream, kProducts[0]);
+  };
+  for (const int columns : {16, 32, 64, 128, 256})
+    EXPECT_FALSE(on({.odd_wgmma = columns}, &cuda::WgmmaAddsAsMmaSync)) << "wgmma of " << columns << " columns";
+  EXPECT_TRUE(on({.odd_wgmma = 256}, &cuda::GemvAddsAsMmaSync));
+  EXPECT_FALSE(on({.odd_mma = true}, &cuda::GemvAddsAsMmaSync));
+}
+#endif
 
 TEST(CudaGemmWgmma, AnyShape) {
   Sweep(2, [](Draw& draw) {
