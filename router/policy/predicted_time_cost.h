@@ -32,8 +32,8 @@ struct PrefillTerms {
 };
 /// What its decode worker decides.
 struct DecodeTerms {
-  double tokens = 0;  ///< that it lacks, and at least one
-  double slowdown_ms = 0, pressure_ms = 0;
+  double tokens;  ///< that it lacks, and at least one
+  double slowdown_ms, pressure_ms;
 };
 
 // In the header: the search computes them for each of a thousand workers, and each call would wait for its result to
