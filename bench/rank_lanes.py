@@ -36,7 +36,7 @@ ROLES = ("prefill", "decode")
 KINDS = ((1, 1), (1, 2), (2, 1), (1, 4), (4, 1))  # ranks of a group, groups at the same time
 MOST = 1.5  # of one rank
 MOST_OF_APART = 1.3
-WARM_UP = 3  # times four prompts
+WARM_UP = 6  # times four prompts: only then has every page of the landing rings been touched, for slots are filled to other places
 
 
 def model_dir(share=1):
