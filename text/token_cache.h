@@ -42,9 +42,9 @@ class TokenCache {
   /// `tokenizer` must outlive it. `capacity_bytes` counts texts, ids and bookkeeping; 0 keeps nothing.
   TokenCache(const Tokenizer& tokenizer, size_t capacity_bytes);
 
-  /// Tokenizer::Encode's ids, special tokens in the text parsed. Errors are Tokenizer::Encode's.
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
-                                              std::string_view salt = {});
+  /// Tokenizer::Encode's ids, special tokens in the text parsed; `salt`: whose text it is. Errors are
+  /// Tokenizer::Encode's.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens, std::string_view salt);
 
   struct Counts {
     int64_t found_bytes = 0, tokenized_bytes = 0;  ///< of text, since its start

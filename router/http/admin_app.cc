@@ -170,11 +170,13 @@ void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const Http
   if (auto* error = std::get_if<ApiError>(&parsed)) return fail(*error);
   Prompt prompt = std::move(std::get<TokenizeRequest>(parsed).prompt);
   const size_t bytes = TextBytes(prompt);
-  auto work = [&model = s.model, prompt = std::move(prompt)] { return TokenizePrompt(model, prompt); };
-  auto then = [this, exchange](std::variant<TokenizedPrompt, ApiError> result) {
+  std::string salt = app_.SaltOf(request, "");
+  auto work = [&model = s.model, prompt = std::move(prompt), salt] { return TokenizePrompt(model, prompt, salt); };
+  auto then = [this, exchange, salt = std::move(salt)](std::variant<TokenizedPrompt, ApiError> result) mutable {
     if (auto* error = std::get_if<ApiError>(&result)) return exchange->Respond(ErrorResponse(*error, {}));
     TokenizedRequest generation;
     generation.prompt = std::move(std::get<TokenizedPrompt>(result).ids);
+    generation.cache_salt = std::move(salt);
     Fleet& fleet = service_.fleet();
     const absl::StatusOr<ExplainedRoute> route = fleet.Explain(generation);
     if (!route.ok()) return exchange->Respond(ErrorResponse(FromStatus(route.status()), {}));

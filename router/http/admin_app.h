@@ -25,8 +25,9 @@ class AdminApp {
   void Events(const std::shared_ptr<HttpExchange>& exchange);
   /// Body: {"worker": NAME, "force": false}. Answers with the worker as /workers has it.
   void Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request, bool undo);
-  /// The cost of every worker for a prompt, without sending it anywhere. Body: as /tokenize takes it.
   void Flip(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request);
+  /// The cost of every worker for a prompt of the key that asks, without sending it anywhere. Body: as /tokenize takes
+  /// it.
   void Explain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request);
 
   RequestService& service_;

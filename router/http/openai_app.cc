@@ -232,14 +232,18 @@ std::string OpenAiApp::KeyOf(const HttpRequest& request) {
 
 KeyAccount* OpenAiApp::AccountOf(const Call& call) const { return keys_.AccountOf(KeyOf(call.request)); }
 
-std::string OpenAiApp::SaltOf(const Call& call, const std::string& client_salt) const {
+std::string OpenAiApp::SaltOf(const HttpRequest& request, const std::string& client_salt) const {
   if (service_.services().config.share_prefix_cache) return client_salt;
-  return keys_.SaltOf(KeyOf(call.request), client_salt);
+  return keys_.SaltOf(KeyOf(request), client_salt);
+}
+
+std::string OpenAiApp::SaltOf(const Call& call, const std::string& client_salt) const {
+  return SaltOf(call.request, client_salt);
 }
 
 void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
   const size_t size = call->request.body.size();
-  if (auto seen = seen_bodies_.Find(parse, call->request.body, SaltOf(*call)))
+  if (auto seen = seen_bodies_.Find(parse, call->request.body, SaltOf(*call, "")))
     return Complete(call, *std::move(seen), id_prefix);
   auto work = [call, parse, limits = call->Limits(service_.services().config)] {
     return parse(call->request.body, limits);
@@ -258,7 +262,7 @@ void OpenAiApp::KeepIfSeen(Call& call, BodyParser parse, CompletionRequest& requ
   if (!alone || !SeenBodies::Takes(body.size())) return;
   const size_t text_bytes = TextBytes(request.prompts.front());
   if (!TakeSeen(service_.services().model, request.prompts.front(), SaltOf(call, request.input.cache_salt))) return;
-  seen_bodies_.Keep(parse, std::move(body), request, text_bytes, SaltOf(call));
+  seen_bodies_.Keep(parse, std::move(body), request, text_bytes, SaltOf(call, ""));
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,

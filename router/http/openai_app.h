@@ -37,6 +37,8 @@ class OpenAiApp {
   /// False: Handle answers the request without its body, for want of a key or of such a path.
   bool TakesBody(const HttpRequest& head) const;
   const WebGuard& guard() const { return guard_; }
+  /// Of the caches of the caller's key, with the salt that he gave.
+  std::string SaltOf(const HttpRequest& request, const std::string& client_salt) const;
 
  private:
   struct Call;  // one request on its way
@@ -105,8 +107,7 @@ class OpenAiApp {
   static std::string KeyOf(const HttpRequest& request);
   /// Of the caller's key; null: it has none.
   KeyAccount* AccountOf(const Call& call) const;
-  /// Of the caches of the caller's key, with the salt that he gave.
-  std::string SaltOf(const Call& call, const std::string& client_salt = {}) const;
+  std::string SaltOf(const Call& call, const std::string& client_salt) const;
   void TellOfUnknown(Call& call, const std::vector<std::string>& fields);
   std::string ModelCard(const std::string& name) const;
   std::string AnthropicModelCard(const std::string& name) const;

@@ -47,7 +47,7 @@ void OpenAiApp::AnswerTokensOf(const std::shared_ptr<Call>& call, CompletionRequ
   Prompt prompt = std::move(request.prompts.front());
   if (const auto error = CheckNeedsNoText(s.model, prompt)) return call->Fail(*error);
   const size_t bytes = TextBytes(prompt);
-  auto work = [&model = s.model, prompt = std::move(prompt), salt = SaltOf(*call)] {
+  auto work = [&model = s.model, prompt = std::move(prompt), salt = SaltOf(*call, "")] {
     return TokenizePrompt(model, prompt, salt);
   };
   auto then = [call, object](std::variant<TokenizedPrompt, ApiError> result) {

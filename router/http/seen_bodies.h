@@ -26,10 +26,10 @@ class SeenBodies {
 
   /// What `parse` made of this body, with a SeenPrompt. Nothing: not kept.
   /// `salt`: of its key (ApiKeys::SaltOf).
-  std::optional<CompletionRequest> Find(BodyParser parse, std::string_view body, std::string_view salt = {});
+  std::optional<CompletionRequest> Find(BodyParser parse, std::string_view body, std::string_view salt);
   /// `request` is what `parse` made of `body`, with its prompt a SeenPrompt in place of `text_bytes` of text.
   void Keep(BodyParser parse, std::string body, const CompletionRequest& request, size_t text_bytes,
-            std::string_view salt = {});
+            std::string_view salt);
   struct Counts {
     int64_t found_bytes = 0;  ///< of prompts' text, since its start
     size_t kept_bytes = 0;    ///< now

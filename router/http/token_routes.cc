@@ -16,7 +16,7 @@ void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
     return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
   const size_t bytes = TextBytes(request.prompt);
   const bool strings = request.return_token_strs;
-  auto work = [&model = s.model, prompt = std::move(request.prompt), salt = SaltOf(*call)] {
+  auto work = [&model = s.model, prompt = std::move(request.prompt), salt = SaltOf(*call, "")] {
     return TokenizePrompt(model, prompt, salt);
   };
   auto then = [this, call, strings](std::variant<TokenizedPrompt, ApiError> result) {

@@ -92,15 +92,15 @@ size_t TextBytes(const RequestInput& input);
 inline constexpr size_t kAnyTextBytes = std::numeric_limits<size_t>::max();
 
 /// The tokens of a prompt (a chat through the template). A text of more than `most_bytes` is refused, not tokenized.
-/// `salt`: RequestInput::cache_salt; what another one's text has cost is not told.
+/// `salt`: whose text it is (RequestInput::cache_salt); what another one's has cost is not told.
 struct TokenizedPrompt {
   PromptIds ids;
 };
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
-                                                       std::string_view salt = {}, size_t most_bytes = kAnyTextBytes);
+                                                       std::string_view salt, size_t most_bytes = kAnyTextBytes);
 
 /// Makes a SeenPrompt of a chat that has come before; costs a look at its text. True: it did.
-bool TakeSeen(const ModelText& model, Prompt& prompt, std::string_view salt = {});
+bool TakeSeen(const ModelText& model, Prompt& prompt, std::string_view salt);
 
 /// A request whose fields were checked against the model.
 struct PreparedRequest {

@@ -21,9 +21,9 @@ class SeenChats {
   explicit SeenChats(size_t capacity_bytes) : chats_(capacity_bytes) {}
 
   /// Nothing: not kept.
-  std::optional<PromptIds> Find(const ChatPrompt& chat, std::string_view salt = {});
+  std::optional<PromptIds> Find(const ChatPrompt& chat, std::string_view salt);
   /// `ids` are those of `chat`.
-  void Keep(const ChatPrompt& chat, const PromptIds& ids, std::string_view salt = {});
+  void Keep(const ChatPrompt& chat, const PromptIds& ids, std::string_view salt);
   struct Counts {
     int64_t found_bytes = 0;  ///< of messages, since its start
     size_t kept_bytes = 0;    ///< now

@@ -4,6 +4,7 @@ import pathlib
 import socket
 import tempfile
 import unittest
+import urllib.request
 from collections import Counter
 
 from harness import SMOLLM2, Cluster, HeldStream, events, in_parallel, run
@@ -232,10 +233,19 @@ class Keys(unittest.TestCase):
             reply = c.post("/v1/completions", prompt, headers={"Authorization": f"Bearer {key}"})
             return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
 
+        def predicted(c, key):
+            """Of the prompt, where it would go, were it that key's."""
+            ask = urllib.request.Request(c.admin + "/debug/route", json.dumps({"prompt": prompt["prompt"]}).encode(),
+                                         {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
+            with urllib.request.urlopen(ask, timeout=10) as reply:
+                return json.load(reply)["options"][0]["cached_tokens"]
+
         two_keys = ["--api-key", "alpha", "--api-key", "beta"]
         with Cluster(args=two_keys) as c:
             self.assertEqual(cached(c, "alpha"), 0)
             self.assertGreater(cached(c, "alpha"), 100)
+            c.wait_until(lambda: predicted(c, "alpha") > 100, "the router hears what is cached, and explains it to whose it is")
+            self.assertEqual(predicted(c, "beta"), 0)
             self.assertEqual(cached(c, "beta"), 0)
         with Cluster(args=[*two_keys, "--share-prefix-cache"]) as c:
             self.assertEqual(cached(c, "alpha"), 0)

@@ -36,7 +36,7 @@ std::string PromptOf(const char* source, const std::string& messages) {
   model->chat_template = *std::move(made);
   ChatPrompt chat;
   chat.messages_json = messages;
-  const auto prompt = TokenizePrompt(*model, chat);
+  const auto prompt = TokenizePrompt(*model, chat, "");
   if (const auto* error = std::get_if<ApiError>(&prompt)) {
     EXPECT_EQ(error->http_status, 400);
     EXPECT_EQ(error->param, "messages");

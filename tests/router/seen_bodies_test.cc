@@ -26,8 +26,8 @@ CompletionRequest RequestFor(std::vector<int32_t> ids) {
 
 // Twice: it is kept the second time.
 void KeepTwice(SeenBodies& seen, BodyParser parse, const std::string& body, const CompletionRequest& request) {
-  seen.Keep(parse, body, request, 7);
-  seen.Keep(parse, body, request, 7);
+  seen.Keep(parse, body, request, 7, "");
+  seen.Keep(parse, body, request, 7, "");
 }
 
 std::vector<int32_t> IdsOf(const std::optional<CompletionRequest>& found) {
@@ -37,11 +37,11 @@ std::vector<int32_t> IdsOf(const std::optional<CompletionRequest>& found) {
 TEST(SeenBodies, ABodyIsKeptTheSecondTimeItsChatIsKnown) {
   SeenBodies seen(1 << 20);
   const std::string body = ChatBody(kLong);
-  seen.Keep(ParseChatRequest, body, RequestFor({1, 2, 3}), 7);
-  EXPECT_FALSE(seen.Find(ParseChatRequest, body));
+  seen.Keep(ParseChatRequest, body, RequestFor({1, 2, 3}), 7, "");
+  EXPECT_FALSE(seen.Find(ParseChatRequest, body, ""));
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
-  seen.Keep(ParseChatRequest, body, RequestFor({1, 2, 3}), 7);
-  const auto found = seen.Find(ParseChatRequest, body);
+  seen.Keep(ParseChatRequest, body, RequestFor({1, 2, 3}), 7, "");
+  const auto found = seen.Find(ParseChatRequest, body, "");
   EXPECT_EQ(IdsOf(found), (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(found->input.sampling.max_tokens, 3);
   EXPECT_TRUE(found->chat);
@@ -53,15 +53,15 @@ TEST(SeenBodies, ABodyThatDiffersAnywhereOrIsReadOtherwiseIsAnother) {
   SeenBodies seen(1 << 20);
   const std::string body = ChatBody(kLong);
   KeepTwice(seen, ParseChatRequest, body, RequestFor({1}));
-  EXPECT_FALSE(seen.Find(ParseMessagesRequest, body));
+  EXPECT_FALSE(seen.Find(ParseMessagesRequest, body, ""));
   for (size_t at = 0; at < body.size(); at += 97) {
     std::string other = body;
     other[at] ^= 1;
-    ASSERT_FALSE(seen.Find(ParseChatRequest, other)) << at;
+    ASSERT_FALSE(seen.Find(ParseChatRequest, other, "")) << at;
   }
   for (const std::string& other : {body + " ", " " + body, body.substr(0, body.size() - 1)})
-    EXPECT_FALSE(seen.Find(ParseChatRequest, other));
-  EXPECT_EQ(IdsOf(seen.Find(ParseChatRequest, body)), std::vector<int32_t>{1});
+    EXPECT_FALSE(seen.Find(ParseChatRequest, other, ""));
+  EXPECT_EQ(IdsOf(seen.Find(ParseChatRequest, body, "")), std::vector<int32_t>{1});
 }
 
 TEST(SeenBodies, ABodyOfAnotherKeyIsAnother) {
@@ -73,7 +73,7 @@ TEST(SeenBodies, ABodyOfAnotherKeyIsAnother) {
   seen.Keep(ParseChatRequest, body, RequestFor({1}), 7, "alice");
   EXPECT_TRUE(seen.Find(ParseChatRequest, body, "alice"));
   EXPECT_FALSE(seen.Find(ParseChatRequest, body, "bob"));
-  EXPECT_FALSE(seen.Find(ParseChatRequest, body));
+  EXPECT_FALSE(seen.Find(ParseChatRequest, body, ""));
 }
 
 TEST(SeenBodies, ShortOnesAndVeryLongOnesAreNotLookedAt) {
@@ -81,12 +81,12 @@ TEST(SeenBodies, ShortOnesAndVeryLongOnesAreNotLookedAt) {
   for (const size_t bytes : {size_t{100}, size_t{4096}, size_t{(512 << 10) + 1}}) {
     const std::string body(bytes, 'x');
     KeepTwice(seen, ParseChatRequest, body, RequestFor({1}));
-    EXPECT_FALSE(seen.Find(ParseChatRequest, body)) << bytes;
+    EXPECT_FALSE(seen.Find(ParseChatRequest, body, "")) << bytes;
   }
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
   SeenBodies none(0);
   KeepTwice(none, ParseChatRequest, ChatBody(kLong), RequestFor({1}));
-  EXPECT_FALSE(none.Find(ParseChatRequest, ChatBody(kLong)));
+  EXPECT_FALSE(none.Find(ParseChatRequest, ChatBody(kLong), ""));
 }
 
 TEST(SeenBodies, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
@@ -97,10 +97,10 @@ TEST(SeenBodies, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
   for (int i = 0; i < 50; ++i) {
     KeepTwice(seen, ParseChatRequest, ChatBody(StrCat(i, kLong)), RequestFor({2}));
     ASSERT_LE(seen.counts().kept_bytes, kCapacity);
-    ASSERT_TRUE(seen.Find(ParseChatRequest, loved)) << i;
+    ASSERT_TRUE(seen.Find(ParseChatRequest, loved, "")) << i;
   }
-  EXPECT_FALSE(seen.Find(ParseChatRequest, ChatBody(StrCat(0, kLong))));
-  EXPECT_TRUE(seen.Find(ParseChatRequest, ChatBody(StrCat(49, kLong))));
+  EXPECT_FALSE(seen.Find(ParseChatRequest, ChatBody(StrCat(0, kLong)), ""));
+  EXPECT_TRUE(seen.Find(ParseChatRequest, ChatBody(StrCat(49, kLong)), ""));
   const size_t before = seen.counts().kept_bytes;
   KeepTwice(seen, ParseChatRequest, ChatBody(std::string(kCapacity / 2, 'x')), RequestFor({3}));
   EXPECT_EQ(seen.counts().kept_bytes, before) << "it would drive out most of the others";

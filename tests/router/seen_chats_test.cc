@@ -18,19 +18,19 @@ ChatPrompt ChatOf(const std::string& text) {
 
 // Twice: it is kept the second time.
 void KeepTwice(SeenChats& seen, const ChatPrompt& chat, const std::vector<int32_t>& ids) {
-  seen.Keep(chat, ids);
-  seen.Keep(chat, ids);
+  seen.Keep(chat, ids, "");
+  seen.Keep(chat, ids, "");
 }
 
 TEST(SeenChats, AChatIsKeptTheSecondTimeItComes) {
   SeenChats seen(1 << 20);
   const ChatPrompt chat = ChatOf("a");
-  seen.Keep(chat, {1, 2, 3});
-  EXPECT_EQ(seen.Find(chat), std::nullopt);
+  seen.Keep(chat, {1, 2, 3}, "");
+  EXPECT_EQ(seen.Find(chat, ""), std::nullopt);
   EXPECT_EQ(seen.counts().kept_bytes, 0u);
-  seen.Keep(chat, {1, 2, 3});
-  ASSERT_NE(seen.Find(chat), std::nullopt);
-  EXPECT_EQ(*seen.Find(chat), (std::vector<int32_t>{1, 2, 3}));
+  seen.Keep(chat, {1, 2, 3}, "");
+  ASSERT_NE(seen.Find(chat, ""), std::nullopt);
+  EXPECT_EQ(*seen.Find(chat, ""), (std::vector<int32_t>{1, 2, 3}));
 }
 
 TEST(SeenChats, AChatThatDiffersInAnyFieldIsAnother) {
@@ -47,10 +47,10 @@ TEST(SeenChats, AChatThatDiffersInAnyFieldIsAnother) {
   for (const auto& change : changes) {
     ChatPrompt other = chat;
     change(other);
-    EXPECT_EQ(seen.Find(other), std::nullopt);
+    EXPECT_EQ(seen.Find(other, ""), std::nullopt);
     KeepTwice(seen, other, {2});
-    EXPECT_EQ(*seen.Find(other), (std::vector<int32_t>{2}));
-    EXPECT_EQ(*seen.Find(chat), (std::vector<int32_t>{1}));
+    EXPECT_EQ(*seen.Find(other, ""), (std::vector<int32_t>{2}));
+    EXPECT_EQ(*seen.Find(chat, ""), (std::vector<int32_t>{1}));
   }
 }
 
@@ -64,7 +64,7 @@ TEST(SeenChats, AChatOfAnotherSaltIsAnother) {
   seen.Keep(chat, ids, "alice");
   EXPECT_NE(seen.Find(chat, "alice"), std::nullopt);
   EXPECT_EQ(seen.Find(chat, "bob"), std::nullopt);
-  EXPECT_EQ(seen.Find(chat), std::nullopt);
+  EXPECT_EQ(seen.Find(chat, ""), std::nullopt);
 }
 
 TEST(SeenChats, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
@@ -76,22 +76,24 @@ TEST(SeenChats, TheLeastRecentlyUsedGoFirstAndTheBytesAreKept) {
   for (int i = 0; i < 100; ++i) {
     KeepTwice(seen, ChatOf(StrCat("chat ", i)), ids);
     ASSERT_LE(seen.counts().kept_bytes, kCapacity);
-    ASSERT_NE(seen.Find(loved), std::nullopt) << i;
+    ASSERT_NE(seen.Find(loved, ""), std::nullopt) << i;
   }
-  EXPECT_EQ(seen.Find(ChatOf("chat 0")), std::nullopt);
-  EXPECT_NE(seen.Find(ChatOf("chat 99")), std::nullopt);
+  EXPECT_EQ(seen.Find(ChatOf("chat 0"), ""), std::nullopt);
+  EXPECT_NE(seen.Find(ChatOf("chat 99"), ""), std::nullopt);
   const size_t before = seen.counts().kept_bytes;
   KeepTwice(seen, ChatOf(std::string(kCapacity / 2, 'x')), ids);  // would drive out most of the others
   EXPECT_EQ(seen.counts().kept_bytes, before);
   SeenChats none(0);
   KeepTwice(none, loved, ids);
-  EXPECT_EQ(none.Find(loved), std::nullopt);
+  EXPECT_EQ(none.Find(loved, ""), std::nullopt);
 }
 
 TEST(SeenChats, APromptHasTheSameIdsHoweverOftenItComes) {
   auto model = ModelText::Load("tests/data/tiny-llama", "", true, 1 << 20);
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto ids = [&](const ChatPrompt& chat) { return std::get<TokenizedPrompt>(TokenizePrompt(*model, chat)).ids; };
+  const auto ids = [&](const ChatPrompt& chat) {
+    return std::get<TokenizedPrompt>(TokenizePrompt(*model, chat, "")).ids;
+  };
   const PromptIds first = ids(ChatOf("Hello there"));
   EXPECT_EQ(ids(ChatOf("Hello there")), first);
   const auto counts = model->prompt_ids->counts();
@@ -105,19 +107,21 @@ TEST(SeenChats, APromptHasTheSameIdsHoweverOftenItComes) {
 TEST(SeenChats, AChatThatWasSeenIsNoTextThatHasToBeRead) {
   auto model = ModelText::Load("tests/data/tiny-llama", "", true, 1 << 20);
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto ids = [&](const Prompt& prompt) { return std::get<TokenizedPrompt>(TokenizePrompt(*model, prompt)).ids; };
+  const auto ids = [&](const Prompt& prompt) {
+    return std::get<TokenizedPrompt>(TokenizePrompt(*model, prompt, "")).ids;
+  };
   Prompt prompt = ChatOf("Hello there");
   const PromptIds first = ids(prompt);
-  EXPECT_FALSE(TakeSeen(*model, prompt)) << "it came once";
+  EXPECT_FALSE(TakeSeen(*model, prompt, "")) << "it came once";
   EXPECT_TRUE(std::holds_alternative<ChatPrompt>(prompt));
   ids(prompt);
-  EXPECT_TRUE(TakeSeen(*model, prompt));
+  EXPECT_TRUE(TakeSeen(*model, prompt, ""));
   EXPECT_EQ(TextBytes(prompt), 0u);
   EXPECT_EQ(ids(prompt), first);
-  EXPECT_FALSE(TakeSeen(*model, prompt)) << "there is nothing left to find";
+  EXPECT_FALSE(TakeSeen(*model, prompt, "")) << "there is nothing left to find";
   for (Prompt other : {Prompt(ChatOf("Hello")), Prompt(TextPrompt{"Hello there"}), Prompt(TokensPrompt{1, 2})}) {
     const size_t bytes = TextBytes(other), kind = other.index();
-    EXPECT_FALSE(TakeSeen(*model, other));
+    EXPECT_FALSE(TakeSeen(*model, other, ""));
     EXPECT_EQ(TextBytes(other), bytes);
     EXPECT_EQ(other.index(), kind);
   }
@@ -133,10 +137,10 @@ TEST(SeenChats, ChatsOfATemplateThatReadsTheClockAreNotKept) {
   EXPECT_TRUE((*clock)->reads_clock());
   model->chat_template = *std::move(clock);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(std::get<TokenizedPrompt>(TokenizePrompt(*model, ChatOf("Hi"))).ids.empty());
+    EXPECT_FALSE(std::get<TokenizedPrompt>(TokenizePrompt(*model, ChatOf("Hi"), "")).ids.empty());
   }
   Prompt prompt = ChatOf("Hi");
-  EXPECT_FALSE(TakeSeen(*model, prompt));
+  EXPECT_FALSE(TakeSeen(*model, prompt, ""));
   EXPECT_EQ(model->seen_chats->counts().kept_bytes, 0u);
 }
 

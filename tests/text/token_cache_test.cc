@@ -48,7 +48,7 @@ TEST_P(TokenCacheOf, GivesTheTokenizersIdsTheFirstTimeAndLater) {
   for (int round = 0; round < 2; ++round) {
     for (const std::string& text : TextsWithSpecials(*tokenizer)) {
       for (const bool add : {false, true}) {
-        const auto expected = tokenizer->Encode(text, add), ids = cache.Encode(text, add);
+        const auto expected = tokenizer->Encode(text, add), ids = cache.Encode(text, add, "");
         ASSERT_TRUE(expected.ok() && ids.ok()) << expected.status() << ids.status();
         ASSERT_EQ(*ids, *expected) << "round " << round << ", special tokens " << add << ": " << text;
       }
@@ -81,9 +81,9 @@ TEST(TokenCache, ATurnMoreOfAChatTokenizesThatTurnOnly) {
   TokenCache cache(*tokenizer, 1 << 20);
   const std::string first = "<|im_start|>user\nWho ran first?<|im_end|>\n",
                     reply = "<|im_start|>assistant\nThe router.<|im_end|>\n";
-  ASSERT_TRUE(cache.Encode(first, false).ok());
+  ASSERT_TRUE(cache.Encode(first, false, "").ok());
   const int64_t before = cache.counts().tokenized_bytes;
-  ASSERT_TRUE(cache.Encode(first + reply, false).ok());
+  ASSERT_TRUE(cache.Encode(first + reply, false, "").ok());
   const int64_t news = std::ssize(std::string_view("<|im_start|>assistant\nThe router."));
   EXPECT_EQ(cache.counts().tokenized_bytes - before, news)
       << "<|im_end|> and its line end are known from the first turn";
@@ -96,19 +96,19 @@ TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
   TokenCache cache(*tokenizer, kCapacity);
   const auto text = [](int i) { return "text number " + std::to_string(i) + std::string(100, 'x'); };
   for (int i = 0; i < 200; ++i) {
-    ASSERT_TRUE(cache.Encode(text(0), false).ok());  // in use all the time
-    ASSERT_TRUE(cache.Encode(text(i), false).ok());
+    ASSERT_TRUE(cache.Encode(text(0), false, "").ok());  // in use all the time
+    ASSERT_TRUE(cache.Encode(text(i), false, "").ok());
     ASSERT_LE(cache.counts().kept_bytes, kCapacity);
   }
   const auto is_known = [&](int i) {
     const int64_t before = cache.counts().tokenized_bytes;
-    EXPECT_TRUE(cache.Encode(text(i), false).ok());
+    EXPECT_TRUE(cache.Encode(text(i), false, "").ok());
     return cache.counts().tokenized_bytes == before;
   };
   EXPECT_TRUE(is_known(0) && is_known(199));
   EXPECT_FALSE(is_known(1));
   const size_t before = cache.counts().kept_bytes;
-  ASSERT_TRUE(cache.Encode(std::string(kCapacity, 'y'), false).ok());  // larger than may be kept
+  ASSERT_TRUE(cache.Encode(std::string(kCapacity, 'y'), false, "").ok());  // larger than may be kept
   EXPECT_EQ(cache.counts().kept_bytes, before);
 }
 
@@ -131,7 +131,7 @@ TEST(TokenCache, WhatCameWithOneSaltIsNotFoundWithAnother) {
 TEST(TokenCache, WithoutBytesItIsTheTokenizer) {
   const auto tokenizer = LoadTokenizer("smollm");
   TokenCache cache(*tokenizer, 0);
-  EXPECT_EQ(*cache.Encode("<|im_start|>a", false), *tokenizer->Encode("<|im_start|>a", false));
+  EXPECT_EQ(*cache.Encode("<|im_start|>a", false, ""), *tokenizer->Encode("<|im_start|>a", false));
   EXPECT_EQ(cache.counts().kept_bytes, 0u);
 }
 
@@ -146,7 +146,7 @@ TEST(TokenCache, ThreadsMeetInIt) {
     threads.emplace_back([&, t] {
       for (int n = 0; n < 2000; ++n) {
         const int i = (n * 7 + t * 13) % 50;
-        wrong += *cache.Encode("<|im_start|>turn " + std::to_string(i), false) != expected[static_cast<size_t>(i)];
+        wrong += *cache.Encode("<|im_start|>turn " + std::to_string(i), false, "") != expected[static_cast<size_t>(i)];
       }
     });
   }
