@@ -61,15 +61,23 @@ bool TicketDesk::Cancel(const decode::TicketKey& key, bool asks_again) {
 }
 
 void TicketDesk::OnRouterLeft(const std::string& session, const std::string& router) {
-  constexpr size_t kRemembered = 64;
   if (session.empty()) return;
-  if (left_.size() == kRemembered) left_.pop_front();
+  if (left_.size() == kRemembered) ForgetOneThatLeft();
   left_.emplace_back(session, router);
   std::vector<decode::TicketKey> keys;
   for (const auto& [id, ticket] : tickets_) {
     if (!ticket.request && ticket.session == session && ticket.key.router == router) keys.push_back(ticket.key);
   }
   for (const decode::TicketKey& key : keys) Cancel(key);
+}
+
+/// The oldest of the router that has the most: none has another's forgotten.
+void TicketDesk::ForgetOneThatLeft() {
+  std::map<std::string_view, size_t> of_router;
+  for (const auto& [session, router] : left_) ++of_router[router];
+  const std::string_view most =
+      std::ranges::max_element(of_router, {}, [](const auto& one) { return one.second; })->first;
+  left_.erase(std::ranges::find(left_, most, [](const auto& one) { return std::string_view(one.second); }));
 }
 
 void TicketDesk::Do(const decode::ReservationShed& action) {

@@ -111,6 +111,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void DoAll(const std::vector<decode::Action>& actions);
   void Open(WriterId writer, const OpenLane& message);
   bool Knows(TicketId id, const TicketSecret& secret) const;
+  void ForgetOneThatLeft();
   void GiveUpSilentWriters();
   TimePoint Listened() const;
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
@@ -141,6 +142,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   std::map<TicketId, Ticket> tickets_;
   std::map<engine::RequestKey, TicketId> by_request_;
   std::map<WriterId, Writer> writers_;
+  static constexpr size_t kRemembered = 64;
   std::deque<std::pair<std::string, std::string>> left_;  ///< sessions of routers that ended last: their Reserves may
                                                           ///< still arrive
   bool draining_ = false;

@@ -29,7 +29,7 @@ void Handoff::Handle(const Event& event, TimePoint now, std::vector<Action>& out
 ReserveAnswer Handoff::Reserve(const ReserveOrder& order, TimePoint now) {
   now_ = now;
   if (const auto known = by_key_.find(order.key); known != by_key_.end()) return AnswerOf(tickets_.at(known->second));
-  if (tombstones_.contains(order.key)) return {order.key, absl::CancelledError("cancelled before it was reserved")};
+  if (tombstones_.Has(order.key)) return {order.key, absl::CancelledError("cancelled before it was reserved")};
   Ticket ticket{.id = next_ticket_, .secret = options_.new_secret(), .key = order.key, .tenant = order.salt};
   ticket.cached_tokens = blocks_.Pin(ticket.id, order);
   ticket.pinned = true;
@@ -152,9 +152,7 @@ bool Handoff::Cancel(const TicketKey& key, bool asks_again, TimePoint now, std::
   now_ = now;
   const auto known = by_key_.find(key);
   if (known == by_key_.end()) {
-    if (PlantedBug("no tombstone") || tombstones_.size() >= options_.most_tombstones) return false;
-    tombstones_[key] = now_ + options_.tombstone;
-    old_tombstones_.Add(key, now_ + options_.tombstone);
+    if (!PlantedBug("no tombstone")) tombstones_.Add(key, now_);
     return false;
   }
   if (PlantedBug("forget cancel on decode leg")) return true;
@@ -194,10 +192,7 @@ void Handoff::On(const ShedUnbound&) {
 
 void Handoff::On(const Tick&) {
   own_.Tick(now_);
-  old_tombstones_.PopDue(now_, [this](const TicketKey& key) {
-    const auto found = tombstones_.find(key);
-    if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
-  });
+  tombstones_.Tick(now_);
   line_.Tick(Listened());
   for (auto it = open_.begin(); it != open_.end();) {
     Ticket& ticket = tickets_.at(*it);

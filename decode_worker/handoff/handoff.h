@@ -20,6 +20,7 @@
 #include "common/own_time.h"
 #include "common/planted_bug.h"
 #include "common/random_word.h"
+#include "common/tombstones.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/handoff/landing_ring.h"
 #include "decode_worker/handoff/open_line.h"
@@ -56,7 +57,7 @@ struct HandoffOptions {
   /// How long a ticket of which nobody says anything holds up a worker that drains.
   Duration drain_patience = std::chrono::seconds(4);
   Duration tombstone = std::chrono::seconds(60);
-  size_t most_tombstones = 16384;                ///< a ticket cancelled beyond them ends with its lease
+  size_t most_tombstones = 32768;                ///< a ticket cancelled beyond its router's share ends with its lease
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
   /// Simulators and tests have one that is not random.
@@ -176,10 +177,9 @@ class Handoff {
   std::vector<LandingRing> rings_;
   std::map<TicketId, Ticket> tickets_;
   std::map<TicketKey, TicketId> by_key_;
-  std::map<TicketKey, TimePoint> tombstones_;  ///< cancelled before they were reserved
-  std::set<TicketId> open_;                    ///< not gone: what a Tick looks at
+  Tombstones<TicketKey> tombstones_{options_.most_tombstones, options_.tombstone};  ///< before they were reserved
+  std::set<TicketId> open_;                                                         ///< not gone: what a Tick looks at
   ExpiryLine<TicketId> gone_;
-  ExpiryLine<TicketKey> old_tombstones_;
   OpenLine line_;                           ///< tickets whose Open waits for slots or blocks
   std::set<WriterId> cut_;                  ///< asked to cut, not fenced yet
   std::map<WriterId, TimePoint> heard_;     ///< own time of its last message

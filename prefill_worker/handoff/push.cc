@@ -23,7 +23,7 @@ void Push::On(const Prefill& event) {
     if (known->second.replied) out_->push_back(known->second.reply);
     return;
   }
-  if (tombstones_.contains(event.key)) {
+  if (tombstones_.Has(event.key)) {
     out_->push_back(Reply{event.key, absl::CancelledError("cancelled before it was asked for")});
     return;
   }
@@ -81,9 +81,8 @@ void Push::On(const Cancel& event) {
   out_->push_back(CancelAnswer{event.key, known != jobs_.end()});
   if (known != jobs_.end()) {
     if (!PlantedBug("forget cancel on prefill leg")) Stop(known->second, absl::CancelledError("cancelled"));
-  } else if (tombstones_.size() < options_.most_tombstones) {
-    tombstones_[event.key] = now_ + options_.remember;
-    old_tombstones_.Add(event.key, now_ + options_.remember);
+  } else {
+    tombstones_.Add(event.key, now_);
   }
 }
 
@@ -128,10 +127,7 @@ void Push::On(const PeerLost& event) {
 
 void Push::On(const Tick&) {
   own_.Tick(now_);
-  old_tombstones_.PopDue(now_, [this](const JobKey& key) {
-    const auto found = tombstones_.find(key);
-    if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
-  });
+  tombstones_.Tick(now_);
   for (auto it = open_.begin(); it != open_.end();) {
     PushJob& job = *it->second;
     ++it;

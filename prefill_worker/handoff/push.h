@@ -15,6 +15,7 @@
 #include "common/expiry_line.h"
 #include "common/own_time.h"
 #include "common/planted_bug.h"
+#include "common/tombstones.h"
 #include "prefill_worker/handoff/events.h"
 #include "prefill_worker/handoff/push_job.h"
 
@@ -31,7 +32,7 @@ struct PushOptions {
   Duration peer_silence = std::chrono::seconds(4);      ///< a peer that answers nothing for so long is cut off
   Duration progress = std::chrono::seconds(8);          ///< a job of which nothing is taken for so long is given up
   Duration remember = std::chrono::seconds(60);         ///< finished and cancelled jobs
-  size_t most_tombstones = 16384;                       ///< of those cancelled before they were asked for
+  size_t most_tombstones = 32768;                       ///< of those cancelled before they were asked for
 };
 
 struct PushStats {
@@ -106,10 +107,10 @@ class Push {
   const PushOptions options_;
   std::map<JobKey, PushJob> jobs_;
   std::map<std::tuple<PeerId, TicketId, uint32_t>, JobKey> by_ticket_;
-  std::map<PeerId, TimePoint> asked_;       ///< of the first question since a peer was last heard; own time
-  std::map<JobKey, TimePoint> tombstones_;  ///< cancelled before they were asked for
-  std::map<JobKey, PushJob*> open_;         ///< what a Tick looks at: the others are only remembered
-  ExpiryLine<JobKey> over_, old_tombstones_;
+  std::map<PeerId, TimePoint> asked_;  ///< of the first question since a peer was last heard; own time
+  Tombstones<JobKey> tombstones_{options_.most_tombstones, options_.remember};  ///< before they were asked for
+  std::map<JobKey, PushJob*> open_;  ///< what a Tick looks at: the others are only remembered
+  ExpiryLine<JobKey> over_;
   PushStats counters_;
   OwnTime own_;
   TimePoint now_{};                     ///< during Handle

@@ -152,11 +152,28 @@ TEST(HandoffStranger, AnEpochIsOfTheProcessThatOpenedItFirst) {
 
 TEST(HandoffStranger, CancelsThatNobodyAskedForAreNotRememberedWithoutEnd) {
   HandoffOptions options = SmallOptions();
-  options.most_tombstones = 3;
+  options.most_tombstones = 6;
   HandoffDriver d(options);
   for (int ticket = 1; ticket <= 5; ++ticket) EXPECT_FALSE(d.Cancel(ticket));
   EXPECT_TRUE(absl::IsCancelled(d.Reserve(3).status));
   EXPECT_TRUE(d.Reserve(4).status.ok()) << "no room for a fourth: it ends with its lease";
+}
+
+TEST(HandoffStranger, ARouterThatCancelsWithoutEndLeavesOthersTheirTombstones) {
+  HandoffOptions options = SmallOptions();
+  options.most_tombstones = 6;
+  HandoffDriver d(options);
+  for (int i = 0; i < 100; ++i) d.Cancel(1);
+  EXPECT_TRUE(absl::IsCancelled(d.Reserve(1).status));
+  for (int ticket = 1; ticket <= 20; ++ticket) d.Cancel(ticket);
+  ReserveOrder of_another = d.MakeReserve(20);
+  of_another.key.router = "another";
+  std::vector<Action> actions;
+  EXPECT_FALSE(d.core.Cancel(of_another.key, false, d.now, actions));
+  EXPECT_TRUE(absl::IsCancelled(d.Reserve(of_another).status));
+  d.now += options.tombstone;
+  d.core.Handle(Tick{}, d.now, actions);
+  EXPECT_TRUE(d.Reserve(of_another).status.ok()) << "its time is over";
 }
 
 }  // namespace

@@ -202,6 +202,13 @@ TEST(TicketDesk, ARouterThatSaysAnothersSessionTakesNoTicketsOfIts) {
   EXPECT_TRUE(w.Reserve("later").status.ok()) << "nor those that are still to come";
 }
 
+TEST(TicketDesk, ARouterWhoseSessionsEndWithoutEndHasNoneOfAnothersForgotten) {
+  DeskWorld w;
+  w.desk.OnRouterLeft("session");
+  for (int i = 0; i < 200; ++i) w.desk.OnRouterLeft(std::to_string(i), "another router");
+  EXPECT_TRUE(absl::IsCancelled(w.Reserve("that comes late").status));
+}
+
 TEST(TicketDesk, AStreamWithoutANameTakesNoTicketsWithIt) {
   DeskWorld w;
   decode::ReserveOrder order = w.MakeReserve();

@@ -40,7 +40,7 @@ class Driver {
   static PushOptions Options() {
     PushOptions options;
     options.slot_bytes = 100;
-    options.most_tombstones = 3;
+    options.most_tombstones = 6;
     return options;
   }
   void Do(const Event& event) { actions.clear(), push.Handle(event, now, actions); }
@@ -283,15 +283,17 @@ TEST(Push, SourceStaysUntilTheLastLaneIsFlushed) {
 
 TEST(Push, CancelsThatNobodyAskedForAreNotRememberedWithoutEnd) {
   Driver d;
-  const auto key = [](uint32_t epoch) { return JobKey{"request", 0, epoch}; };
+  const auto key = [](uint32_t epoch, const char* router = "") { return JobKey{"request", 0, epoch, router}; };
   for (uint32_t epoch = 1; epoch <= 5; ++epoch) d.Do(Cancel{key(epoch)});
-  const auto begun = [&](uint32_t epoch) {
+  d.Do(Cancel{key(4, "another")});
+  const auto begun = [&](uint32_t epoch, const char* router = "") {
     Prefill event = d.MakePrefill();
-    event.key = key(epoch);
+    event.key = key(epoch, router);
     d.Do(event);
     return d.push.Find(event.key) != nullptr;
   };
   EXPECT_FALSE(begun(3));
+  EXPECT_FALSE(begun(4, "another")) << "each router has its own";
   EXPECT_TRUE(begun(4)) << "no room for a fourth: it ends with its lease";
 }
 

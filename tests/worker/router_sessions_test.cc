@@ -149,6 +149,15 @@ TEST(RouterSessions, TheSessionThatWasUsedLeastRecentlyEndsFirst) {
   EXPECT_TRUE(absl::IsUnauthenticated(sessions.Check(second, "a").status()));
 }
 
+TEST(RouterSessions, ARouterThatGreetsWithoutEndEndsItsOwnSessions) {
+  const FakeClock clock;
+  RouterSessions sessions(SecretOf(), clock);
+  const std::string quiet = NewSession(sessions, "quiet"), nameless = NewSession(sessions);
+  std::string last;
+  for (size_t i = 0; i < 2 * RouterSessions::kMostSessions; ++i) last = NewSession(sessions, "loud");
+  for (const std::string& token : {quiet, nameless, last}) EXPECT_TRUE(sessions.Check(token, "a").ok());
+}
+
 TEST(RouterSessions, ASessionIsOfTheRouterThatGreetedOrItsOwn) {
   const FakeClock clock;
   RouterSessions sessions(SecretOf(), clock);

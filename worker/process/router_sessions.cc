@@ -69,9 +69,14 @@ absl::Status RouterSessions::Finish(std::string_view words, std::string_view rou
   return absl::OkStatus();
 }
 
+/// Where there are too many, the router that has the most gives up the one that it has used least recently.
 void RouterSessions::Remember(const std::string& token, std::string_view router) {
   if (sessions_.size() >= kMostSessions) {
-    sessions_.erase(std::ranges::min_element(sessions_, {}, [](const auto& session) { return session.second.used; }));
+    std::map<std::string_view, int64_t> of_router;
+    for (const auto& [known, session] : sessions_) ++of_router[session.router];
+    sessions_.erase(std::ranges::min_element(sessions_, {}, [&of_router](const auto& session) {
+      return std::pair(-of_router.at(session.second.router), session.second.used);
+    }));
   }
   sessions_[token] = {++calls_, router.empty() ? token : std::string(router)};
 }
