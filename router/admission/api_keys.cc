@@ -1,10 +1,10 @@
 #include "router/admission/api_keys.h"
 
-#include <openssl/crypto.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -31,6 +31,7 @@ bool IsName(std::string_view text) {
 struct Fields {
   std::string name;
   KeyAccount::Limits limits;
+  std::set<std::string> said;
 };
 
 // One word behind a key. InvalidArgument says what it may be.
@@ -38,6 +39,8 @@ absl::Status ReadField(std::string_view field, Fields& out) {
   const size_t at = field.find('=');
   const std::string_view word = field.substr(0, at), value = field.substr(at + 1);
   int64_t number = 0;
+  if (!out.said.insert(std::string(word)).second)
+    return absl::InvalidArgumentError(StrCat("\"", Printable(word, 100), "\" is said twice"));
   const bool counts = absl::SimpleAtoi(AbslView(value), &number) && number > 0 && number <= int64_t{1} << 40;
   if (word == "name" && IsName(value)) {
     out.name = std::string(value);
@@ -66,20 +69,20 @@ ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
 absl::Status ApiKeys::Add(std::string_view key, std::string name, const KeyAccount::Limits& limits) {
   if (key.empty()) return absl::InvalidArgumentError("an empty key");
   Key one{DigestOf(key), DigestOf(name.empty() ? key : StrCat("\nname ", name)), nullptr};
-  for (const Key& other : keys_) {
-    if (other.digest != one.digest) continue;
-    if (other.salted_by == one.salted_by && other.account->limits() == limits) return absl::OkStatus();
+  if (const auto other = by_digest_.find(one.digest); other != by_digest_.end()) {
+    const Key& same = keys_[other->second];
+    if (same.salted_by == one.salted_by && same.account->limits() == limits) return absl::OkStatus();
     return absl::InvalidArgumentError("a key that stands before, with another name or other limits");
   }
   if (name.empty()) name = StrCat("key-", keys_.size() + 1);
-  for (const Key& other : keys_) {
-    if (other.account->name() == name) one.account = other.account;
-  }
-  if (!one.account) one.account = std::make_shared<KeyAccount>(name, limits);
+  const auto [named, first] = account_named_.try_emplace(name, accounts_.size());
+  if (first) accounts_.push_back(std::make_shared<KeyAccount>(name, limits));
+  one.account = accounts_[named->second];
   if (one.account->limits() != limits) {
     return absl::InvalidArgumentError(
         StrCat("two keys are named ", name, " and have different limits; give both keys the same ones"));
   }
+  by_digest_[one.digest] = keys_.size();
   keys_.push_back(std::move(one));
   return absl::OkStatus();
 }
@@ -118,12 +121,8 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
 const ApiKeys::Key* ApiKeys::Find(std::string_view authorization) const {
   if (!absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme))) return nullptr;
   const Digest given = DigestOf(authorization.substr(kScheme.size()));
-  const Key* found = nullptr;
-  for (const Key& key : keys_) {
-    const bool same = CRYPTO_memcmp(key.digest.data(), given.data(), given.size()) == 0;
-    found = same ? &key : found;
-  }
-  return found;
+  const auto found = by_digest_.find(given);
+  return found != by_digest_.end() ? &keys_[found->second] : nullptr;
 }
 
 KeyAccount* ApiKeys::AccountOf(std::string_view authorization) const {
@@ -133,15 +132,12 @@ KeyAccount* ApiKeys::AccountOf(std::string_view authorization) const {
 
 std::vector<const KeyAccount*> ApiKeys::accounts() const {
   std::vector<const KeyAccount*> out;
-  for (const Key& key : keys_) {
-    if (std::ranges::find(out, key.account.get()) == out.end()) out.push_back(key.account.get());
-  }
+  for (const auto& account : accounts_) out.push_back(account.get());
   return out;
 }
 
 std::string ApiKeys::SaltOf(std::string_view authorization, const std::string& client_salt) const {
-  const bool alone = std::ranges::all_of(keys_, [&](const Key& one) { return one.account == keys_[0].account; });
-  const Key* key = alone ? nullptr : Find(authorization);
+  const Key* key = accounts_.size() < 2 ? nullptr : Find(authorization);
   if (key == nullptr) return client_salt;
   std::string text = "baton prefix cache ";
   text.append(reinterpret_cast<const char*>(key->salted_by.data()), key->salted_by.size());

@@ -1,4 +1,5 @@
-// ApiKeys: the accepted bearer tokens, kept as SHA-256 digests only and compared in constant time, and whose they are.
+// ApiKeys: the accepted bearer tokens, kept as SHA-256 digests only and looked up by them: from the time
+// that takes nobody learns how near a guess was. And whose they are.
 // Immutable but for the accounts.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "router/admission/key_account.h"
 
@@ -24,7 +26,8 @@ class ApiKeys {
 
   /// No keys: everyone may.
   bool open() const { return keys_.empty(); }
-  /// `authorization`: the header's value, "Bearer KEY". Takes the same time whether and where a key matches.
+  /// `authorization`: the header's value, "Bearer KEY". Takes the same time whether and where a key matches, and
+  /// however many there are.
   bool Allows(std::string_view authorization) const { return open() || Find(authorization) != nullptr; }
   /// Whose key it is; null: nobody's. Lives as long as this does. The same time, too.
   KeyAccount* AccountOf(std::string_view authorization) const;
@@ -49,6 +52,9 @@ class ApiKeys {
   absl::Status AddLine(std::string_view line);
 
   std::vector<Key> keys_;
+  absl::flat_hash_map<Digest, size_t> by_digest_;  ///< of keys_; nobody chooses digests, so their places tell nothing
+  std::vector<std::shared_ptr<KeyAccount>> accounts_;       ///< each once, in the order of the keys
+  absl::flat_hash_map<std::string, size_t> account_named_;  ///< of accounts_
 };
 
 }  // namespace baton::router

@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "common/str_cat.h"
+
 namespace baton::router {
 namespace {
 
@@ -80,9 +82,10 @@ TEST(ApiKeys, AKeyAndItsSuccessorShareNameAccountAndCache) {
 }
 
 TEST(ApiKeys, AFieldThatIsNoneIsAnErrorWithItsLine) {
-  for (const char* bad : {"k nmae=alice", "k name=", "k name=a/b", "k requests-per-minute=0", "k tokens-per-minute=-1",
-                          "k priority=high", "k requests-per-minute=60 x=", "k requests-per-minute=1e9",
-                          "k name=a priority=1\nl name=a priority=2", "  name=a"}) {
+  for (const char* bad :
+       {"k nmae=alice", "k name=", "k name=a/b", "k requests-per-minute=0", "k tokens-per-minute=-1", "k priority=high",
+        "k name=a name=b", "k priority=1 priority=1", "k requests-per-minute=60 x=", "k requests-per-minute=1e9",
+        "k name=a priority=1\nl name=a priority=2", "  name=a"}) {
     const auto keys = ApiKeys::Load({}, FileWith(std::string("# first\n") + bad));
     ASSERT_EQ(keys.status().code(), absl::StatusCode::kInvalidArgument) << bad;
     const std::string message(keys.status().message());
@@ -100,6 +103,16 @@ TEST(ApiKeys, AKeyThatComesAgainHasNoOtherNameOrLimits) {
   const auto same = ApiKeys::Load({"k", "l"}, FileWith("k\nl\nm name=a\nm name=a"));
   ASSERT_TRUE(same.ok()) << same.status();
   EXPECT_EQ(same->accounts().size(), 3u);
+}
+
+TEST(ApiKeys, ManyOfThemAreReadAndFoundAsFewAre) {
+  std::string lines;
+  for (int i = 0; i < 50'000; ++i) absl::StrAppend(&lines, "k", i, " name=n", i / 2, "\n");
+  const auto keys = ApiKeys::Load({}, FileWith(lines));
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->accounts().size(), 25'000u);
+  for (int i = 0; i < 50'000; ++i) ASSERT_EQ(keys->AccountOf(StrCat("Bearer k", i))->name(), StrCat("n", i / 2));
+  EXPECT_FALSE(keys->Allows("Bearer k50000"));
 }
 
 TEST(ApiKeys, AByteOrderMarkIsNotOfTheFirstKey) {
