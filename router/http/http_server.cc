@@ -276,11 +276,13 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
       size_t sent = stream.WriteNow(output, error);
       if (error == asio::error::would_block) error = {};
       const bool waits = !error && sent < output.size();
-      while (!error && sent < output.size()) {  // the time limit is for each byte that is taken
+      std::optional<steady_clock::time_point> by;  // of what waits of one that is not
+      while (!error && sent < output.size()) {     // and there is a limit for each byte that is taken
         const auto soon = steady_clock::now() + milliseconds(options.write_timeout_ms);
-        if (exchange.ended() && !all_by)
-          all_by = soon + milliseconds(1000 * (exchange.UnsentBytes() - sent) / options.slowest_bytes_per_s);
-        stream.tcp().expires_at(std::min(soon, all_by.value_or(soon)));
+        const auto in_time = [&](size_t n) { return soon + milliseconds(1000 * n / options.slowest_bytes_per_s); };
+        if (!by) by = in_time(output.size() - sent);
+        if (exchange.ended() && !all_by) all_by = in_time(exchange.UnsentBytes() - sent);
+        stream.tcp().expires_at(std::min(soon, all_by.value_or(*by)));
         const asio::const_buffer wire = stream.Wire(std::string_view(output).substr(sent), error);
         if (error) break;
         sent +=
