@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/planted_bug.h"
 #include "common/status.h"
 #include "kvtransfer/layout_codec.h"
 #include "proto/order_limits.h"
@@ -17,7 +18,7 @@ constexpr auto kDefaultExpiry = std::chrono::seconds(60);
 }  // namespace
 
 decode::TicketKey KeyOf(const v1::RequestKey& in, const std::string& router) {
-  return {in.request_id(), in.attempt(), router};
+  return {in.request_id(), in.attempt(), PlantedBug("tickets are not told apart by their routers") ? "" : router};
 }
 
 absl::StatusOr<decode::ReserveOrder> DecodeReserve(const v1::ReserveRequest& in, const std::string& router) {

@@ -19,12 +19,12 @@ void BothNode::OnDeath() {
   life_now_.reset();
 }
 
-v1::ReserveReply BothNode::OnReserve(const v1::ReserveRequest&) {
+v1::ReserveReply BothNode::OnReserve(const v1::ReserveRequest&, const std::string&) {
   plant_.Break(StrCat(name(), ": a worker that prefills and decodes was asked for a ticket"));
   return {};
 }
 
-void BothNode::OnPrefill(const v1::PrefillRequest&, std::shared_ptr<worker::PrefillSink> sink) {
+void BothNode::OnPrefill(const v1::PrefillRequest&, const std::string&, std::shared_ptr<worker::PrefillSink> sink) {
   sink->Finish(absl::UnimplementedError("this worker does not prefill for others"));
   plant_.Break(StrCat(name(), ": a worker that prefills and decodes was asked for a prefill leg"));
 }

@@ -14,12 +14,13 @@ class BothNode final : public WorkerNode {
   BothNode(const Plant& plant, std::string name) : WorkerNode(plant, std::move(name), /*odd=*/false) {}
   ~BothNode() override;
   v1::WorkerRole role() const override { return v1::WORKER_ROLE_BOTH; }
-  v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
+  v1::ReserveReply OnReserve(const v1::ReserveRequest& request, const std::string& router) override;
   void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) override;
   void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) override;
-  void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
-  void OnPrefillStreamEnd(const v1::RequestKey&) override {}
-  void OnCancel(const v1::CancelRequest&) override {}
+  void OnPrefill(const v1::PrefillRequest& request, const std::string& router,
+                 std::shared_ptr<worker::PrefillSink> sink) override;
+  void OnPrefillStreamEnd(const v1::RequestKey&, const std::string&) override {}
+  void OnCancel(const v1::CancelRequest&, const std::string&) override {}
   std::string Holds() const override;
 
  private:

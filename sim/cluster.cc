@@ -145,6 +145,7 @@ WireCounters Cluster::wires() const {
     sum.sessions += one.sessions;
     sum.canaries += one.canaries;
     sum.failed_canaries += one.failed_canaries;
+    sum.meddled += one.meddled;
   }
   return sum;
 }

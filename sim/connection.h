@@ -83,6 +83,7 @@ class Call : public std::enable_shared_from_this<Call> {
 
   // ---- the worker's half
   std::string greeted;  ///< the metadata "baton-incarnation"; set before Open
+  std::string router;   ///< whose session the metadata "baton-token" proves; set before Open
   std::function<void(const std::string& bytes)> at_message;
   std::function<void()> at_end;  ///< once: finished, cancelled or broken
   void SendDown(std::string bytes);

@@ -10,6 +10,7 @@ using std::chrono::seconds;
 void Disturber::Start() {
   over_at_ = time_.Now();
   if (plant_.scenario.calm) return;
+  if (plant_.scenario.meddles) Meddle();
   if (plant_.scenario.one_fault == OneFault::kNone) return Tick();
   time_.After(milliseconds(plant_.scenario.fault_at_ms), [this] { Once(); });
 }
@@ -19,6 +20,14 @@ void Disturber::Tick() {
   for (WorkerNode* worker : workers_) DisturbWorker(*worker);
   for (RouterProcess* router : routers_) DisturbRouter(*router);
   time_.After(milliseconds(100), [this] { Tick(); });
+}
+
+void Disturber::Meddle() {
+  if (!plant_.faults_on) return;
+  RouterProcess& router = AnyRouter();
+  const WorkerNode& worker = AnyWorker();
+  if (router.alive() && !router.stopped()) router.Meddle(worker);
+  time_.After(time_.Between(milliseconds(1), milliseconds(10)), [this] { Meddle(); });
 }
 
 Duration Disturber::Pause() {
@@ -132,7 +141,8 @@ void Disturber::Once() {
   const Duration how_long = milliseconds(plant_.scenario.most_stop_ms);
   WorkerNode& worker = AnyWorker();
   switch (plant_.scenario.one_fault) {
-    case OneFault::kNone: return;
+    case OneFault::kNone:
+    case OneFault::kMeddle: return;
     case OneFault::kKill: return Die(worker, false);
     case OneFault::kVanish: return Die(worker, true);
     case OneFault::kStop: return Stop(worker, how_long);

@@ -51,6 +51,8 @@ class Disturber {
   void DisturbWorker(WorkerNode& worker);
   void DisturbRouter(RouterProcess& router);
   void Once();
+  /// Routers say keys of each other's legs, until faults end.
+  void Meddle();
   Duration Pause();
   void Stop(Process& process, Duration how_long);
   /// False: it is the last that decodes, or another changes now.

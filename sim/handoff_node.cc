@@ -57,27 +57,28 @@ void HandoffNode::CheckStranger(const char* what) const {
   if (!plant_.scenario.roles_change()) plant_.Break(StrCat(name(), ": ", what));
 }
 
-v1::ReserveReply HandoffNode::OnReserve(const v1::ReserveRequest& request) {
+v1::ReserveReply HandoffNode::OnReserve(const v1::ReserveRequest& request, const std::string& router) {
   if (role_ == v1::WORKER_ROLE_PREFILL) CheckStranger("a prefill worker was asked for a ticket");
   v1::ReserveReply reply;
-  life_now_->role->Reserve(request, {}, [&reply](v1::ReserveReply answer) { reply = std::move(answer); });
+  life_now_->role->Reserve(request, router, [&reply](v1::ReserveReply answer) { reply = std::move(answer); });
   WakeGrammars();
   return reply;
 }
 
-void HandoffNode::OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) {
+void HandoffNode::OnPrefill(const v1::PrefillRequest& request, const std::string& router,
+                            std::shared_ptr<worker::PrefillSink> sink) {
   if (role_ == v1::WORKER_ROLE_DECODE) CheckStranger("a decode worker was asked for a prefill leg");
-  life_now_->role->Prefill(request, {}, std::move(sink));
+  life_now_->role->Prefill(request, router, std::move(sink));
   Wake();
 }
 
-void HandoffNode::OnPrefillStreamEnd(const v1::RequestKey& key) {
-  if (life_now_->role) life_now_->role->PrefillStreamEnded(key, {});
+void HandoffNode::OnPrefillStreamEnd(const v1::RequestKey& key, const std::string& router) {
+  if (life_now_->role) life_now_->role->PrefillStreamEnded(key, router);
   Wake();
 }
 
-void HandoffNode::OnCancel(const v1::CancelRequest& request) {
-  life_now_->role->Cancel(request, {}, [](const v1::CancelReply&) {});
+void HandoffNode::OnCancel(const v1::CancelRequest& request, const std::string& router) {
+  life_now_->role->Cancel(request, router, [](const v1::CancelReply&) {});
   Wake();
 }
 

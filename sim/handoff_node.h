@@ -19,12 +19,13 @@ class HandoffNode final : public WorkerNode {
   ~HandoffNode() override;
   /// Of now, or that it has had until now.
   v1::WorkerRole role() const override { return role_; }
-  v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
+  v1::ReserveReply OnReserve(const v1::ReserveRequest& request, const std::string& router) override;
   void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) override;
   void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) override;
-  void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
-  void OnPrefillStreamEnd(const v1::RequestKey& key) override;
-  void OnCancel(const v1::CancelRequest& request) override;
+  void OnPrefill(const v1::PrefillRequest& request, const std::string& router,
+                 std::shared_ptr<worker::PrefillSink> sink) override;
+  void OnPrefillStreamEnd(const v1::RequestKey& key, const std::string& router) override;
+  void OnCancel(const v1::CancelRequest& request, const std::string& router) override;
   void OnFlip(const v1::FlipRequest& request, FlipAnswered answer) override;
   std::string Holds() const override;
   int ranks() const override { return plant_.scenario.ranks_of(role_ == v1::WORKER_ROLE_PREFILL); }

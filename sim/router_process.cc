@@ -185,6 +185,13 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
   call->Start();
 }
 
+void RouterProcess::Meddle(const WorkerNode& worker) {
+  if (life_now_ == nullptr) return;
+  for (SimWire* wire : life_now_->wires) {
+    if (&wire->worker() == &worker) return wire->Meddle();
+  }
+}
+
 void RouterProcess::Leave(const ClientView& view) {
   if (!life_now_) return;
   for (const Asked& asked : life_now_->asked) {

@@ -51,6 +51,8 @@ class RouterProcess final : public Process {
             std::function<void(const absl::Status&)> done);
   /// That worker as this router sees it; null: this router is not there, or does not know it.
   std::optional<router::LinkView> ViewOf(const WorkerNode& worker) const;
+  /// Says to that worker one thing about a leg of another router.
+  void Meddle(const WorkerNode& worker);
   /// Dies with its machine: no worker is told.
   void Vanish();
   /// That worker's machine is gone: nothing that is connected to it hears anything.

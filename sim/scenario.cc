@@ -258,9 +258,20 @@ ClusterScenario WithReaders(uint64_t seed) {
   return s;
 }
 
+ClusterScenario WithMeddlers(uint64_t seed) {
+  ClusterScenario s = Unchanged(seed, /*one_fault=*/seed % 2 == 1);
+  Dice dice(~seed);
+  if (s.one_fault != OneFault::kNone) s.one_fault = OneFault::kMeddle;
+  s.routers = dice.Pick(2, 3);
+  s.requests = std::max(s.requests, dice.Pick(6, 12));
+  s.meddles = true;
+  return s;
+}
+
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  if (seed >= kSeedsOfMeddlers) return WithMeddlers(seed);
   if (seed >= kSeedsOfReaders) return WithReaders(seed);
   const bool has_ranks = seed >= kSeedsOfRanks, upgrades = seed >= kSeedsOfRankUpgrades;
   const bool one_rank = seed >= kSeedsOfOneRank && !upgrades;
@@ -332,7 +343,8 @@ std::string ClusterScenario::Text() const {
                                          "drain a worker",
                                          "change a worker's role",
                                          "kill a rank",
-                                         "stop a rank"};
+                                         "stop a rank",
+                                         "routers meddle"};
   return StrCat(
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
@@ -374,6 +386,7 @@ std::string ClusterScenario::Text() const {
             {"ranks die", rank_dies},
             {"of a prefill worker", rank_prefills ? 1 : 0},
             {"rank timeout ms", rank_timeout_ms == 60000 ? 0 : rank_timeout_ms},
+            {"meddle", meddles ? 1 : 0},
             {"router stop", router_stop},
             {"router die", router_die},
             {"router vanish", router_vanish},

@@ -29,6 +29,8 @@ inline constexpr uint64_t kSeedsOfRankUpgrades = 9'000'000;
 inline constexpr uint64_t kSeedsOfOrders = 10'000'000;
 /// From here on they are as seeds with grammars, and many clients stop reading now and then.
 inline constexpr uint64_t kSeedsOfReaders = 11'000'000;
+/// And from here on they read, and routers say keys of each other's legs; in every second seed nothing else happens.
+inline constexpr uint64_t kSeedsOfMeddlers = 12'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -50,6 +52,7 @@ enum class OneFault : uint8_t {
   kFlip,         ///< an operator changes a worker's role
   kLoseRank,     ///< a rank of a worker dies; the others notice, end as well, and come back after a while
   kHangRank,     ///< a rank of a worker stands still: it goes on after a while, or the others end and all come back
+  kMeddle,       ///< routers say keys of each other's legs: again and again, and nothing else
 };
 
 struct ClusterScenario {
@@ -95,6 +98,7 @@ struct ClusterScenario {
   bool canaries = false;     ///< a worker takes requests when one has gone through it
   double rank_dies = 0;      ///< one of its ranks but rank 0; the others follow within 1.5 s
   double router_stop = 0, router_die = 0, router_vanish = 0;
+  bool meddles = false;     ///< routers cancel, renew and attach legs of others
   int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
   double leave = 0;         ///< share of clients that leave
   OneFault one_fault = OneFault::kNone;

@@ -74,6 +74,7 @@ std::shared_ptr<Call> SimWire::Begin() {
   if (connection == nullptr || !connection->usable()) connection = std::make_shared<Connection>(cable_);
   const std::shared_ptr<Call> call = connection->Begin();
   call->greeted = incarnation_;
+  call->router = router_id_;
   calls_.push_back(call);
   if (!cable_.worker.alive() && !cable_.worker.host_gone()) {
     cable_.router.Post(cable_.plant.time.Between(microseconds(50), milliseconds(2)),
@@ -285,6 +286,44 @@ void SimWire::Flip(router::WorkerRole to, Duration patience, std::function<void(
         BATON_CHECK(reply.ParseFromString(bytes));
         done({status, reply.incarnation(), reply.drain_ms(), reply.change_ms()});
       });
+}
+
+void SimWire::Meddle() {
+  Timeline& time = cable_.plant.time;
+  std::vector<const Overheard*> others;
+  for (const Overheard& heard : cable_.worker.overheard()) {
+    if (heard.router != router_id_) others.push_back(&heard);
+  }
+  Outbox* outbox = OutboxOf(session_);
+  if (down_ || others.empty() || outbox == nullptr || relay_->ended_here()) return;
+  ++counters_.meddled;
+  const Overheard& its = *others[time.Below(others.size())];
+  const uint64_t gen = its.attach ? its.attach->attach_gen() : 0;
+  const uint64_t what = time.Below(5);
+  if (what == 0) {
+    v1::CancelRequest cancel;
+    *cancel.mutable_key() = its.key;
+    cancel.set_asks_again(time.Below(2) == 0);
+    Ask(service::Cancel, cancel.SerializeAsString(), [](const absl::Status&, const std::string&) {});
+  } else if (what == 1 && !its.session.empty()) {
+    const std::shared_ptr<Call> call = Begin();
+    call->Open([name = its.session](WorkerNode& worker, const std::shared_ptr<Call>& there) {
+      service::Relay(worker, there, name);
+    });
+    cable_.router.Post(milliseconds(5), [call] { call->Cancel(); });
+  } else if (what == 2 && its.attach && !its.attach->ticket().empty()) {
+    v1::Attach& attach = *outbox->pending.add_attach() = *its.attach;
+    attach.set_attach_gen(gen + 1);
+  } else if (what == 3) {
+    v1::RelayCancel& cancel = *outbox->pending.add_cancel();
+    cancel.set_request_id(its.key.request_id());
+    cancel.set_attach_gen(gen + 1);
+  } else {
+    v1::Renewal& renewal = *outbox->pending.add_renewal();
+    *renewal.mutable_key() = its.key;
+    renewal.set_attach_gen(gen);
+  }
+  outbox->WriteIfIdle();
 }
 
 void SimWire::Shutdown() {

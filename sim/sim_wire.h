@@ -19,6 +19,7 @@ struct WireCounters {
   int migrations = 0, prefills = 0, sessions = 0;
   int again = 0;  ///< legs of a second or later attempt or epoch
   int canaries = 0, failed_canaries = 0;
+  int meddled = 0;  ///< words about legs of another router
 };
 
 class SimWire final : public router::WorkerWire {
@@ -40,6 +41,10 @@ class SimWire final : public router::WorkerWire {
   void Flip(router::WorkerRole to, Duration patience, std::function<void(router::FlipAnswer)> done) override;
   bool HasUnread() const override { return false; }  // what arrives here is read
   void Shutdown() override;
+
+  WorkerNode& worker() const { return cable_.worker; }
+  /// Says one thing about a leg of another router, as if it were its own.
+  void Meddle();
 
  private:
   using Answered = std::function<void(router::LegAnswer)>;

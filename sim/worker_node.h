@@ -3,8 +3,11 @@
 // each block has an owner who knows of it.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +30,14 @@
 #include "worker/transfer/transfer_loop.h"
 
 namespace baton::sim {
+
+/// What a router asked a worker for, as the others get to know it where they say each other's keys.
+struct Overheard {
+  std::string router;
+  v1::RequestKey key;
+  std::string session{};  ///< that it reserved it in; empty: it did not
+  std::optional<v1::Attach> attach{};
+};
 
 /// What the workers of a cluster share.
 struct Plant {
@@ -83,10 +94,12 @@ class WorkerNode : public Process {
   void RemoveWatcher(const worker::WatchSink* sink);
   virtual void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) = 0;
   virtual void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) = 0;
-  virtual v1::ReserveReply OnReserve(const v1::ReserveRequest& request) = 0;
-  virtual void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) = 0;
-  virtual void OnPrefillStreamEnd(const v1::RequestKey& key) = 0;
-  virtual void OnCancel(const v1::CancelRequest& request) = 0;
+  /// `router`: who has greeted.
+  virtual v1::ReserveReply OnReserve(const v1::ReserveRequest& request, const std::string& router) = 0;
+  virtual void OnPrefill(const v1::PrefillRequest& request, const std::string& router,
+                         std::shared_ptr<worker::PrefillSink> sink) = 0;
+  virtual void OnPrefillStreamEnd(const v1::RequestKey& key, const std::string& router) = 0;
+  virtual void OnCancel(const v1::CancelRequest& request, const std::string& router) = 0;
   /// `answer` comes once, unless it dies before.
   using FlipAnswered = std::function<void(const absl::StatusOr<v1::FlipReply>&)>;
   virtual void OnFlip(const v1::FlipRequest&, FlipAnswered answer) {
@@ -110,6 +123,15 @@ class WorkerNode : public Process {
   bool rank_failed() const { return rank_lost_ || rank_has_hung_; }
   /// RolePart::Moment of its role.
   virtual const char* Moment() const { return "idle"; }
+
+  void Overhear(Overheard heard) {
+    if (!plant_.scenario.meddles) return;
+    if (begun_by_.try_emplace(heard.key.request_id(), heard.router).first->second != heard.router) return;
+    overheard_.push_back(std::move(heard));
+    if (overheard_.size() > 16) overheard_.pop_front();
+  }
+  /// The last that were overheard, of all routers.
+  const std::deque<Overheard>& overheard() const { return overheard_; }
 
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
@@ -219,6 +241,8 @@ class WorkerNode : public Process {
   std::vector<std::function<void()>> steps_held_;  ///< until the rank that stands still goes on
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false, grammars_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
+  std::deque<Overheard> overheard_;
+  std::map<std::string, std::string> begun_by_;  ///< a request's router: what another says of it is not overheard
   // Of plans:
   std::unique_ptr<QuietSteps> quiet_;
   uint64_t quiet_turn_ = 0;  ///< the turn that is waited for

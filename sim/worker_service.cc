@@ -19,7 +19,8 @@ Message Parse(const std::string& bytes) {
 template <class Sink, class Message>
 class Writes : public Sink {
  public:
-  explicit Writes(std::shared_ptr<Call> call) : call_(std::move(call)) {}
+  template <class... Whose>
+  explicit Writes(std::shared_ptr<Call> call, const Whose&... whose) : Sink(whose...), call_(std::move(call)) {}
   void Send(Message message) override { call_->SendDown(message.SerializeAsString()); }
 
  protected:
@@ -35,7 +36,8 @@ class WatchWrites final : public Writes<worker::WatchSink, v1::WorkerEvent> {
 /// News of many steps as one message at the end of a turn, with every token's own time told beside it.
 class GatheredNews final : public worker::RelayWriter, public std::enable_shared_from_this<GatheredNews> {
  public:
-  GatheredNews(WorkerNode& worker, std::shared_ptr<Call> call) : worker_(worker), call_(std::move(call)) {}
+  GatheredNews(WorkerNode& worker, std::shared_ptr<Call> call)
+      : RelayWriter(call->router), worker_(worker), call_(std::move(call)) {}
   void Send(v1::RelayDown message) override {
     for (v1::RelayEntry& entry : *message.mutable_entries()) {
       for (int i = 0; i < entry.token_ids_size(); ++i)
@@ -118,25 +120,33 @@ void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::str
 
 void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& session) {
   if (!MayBegin(worker, call)) return;
-  std::shared_ptr<worker::RelayWriter> sink = std::make_shared<RelayWrites>(call);
+  std::shared_ptr<worker::RelayWriter> sink = std::make_shared<RelayWrites>(call, call->router);
   if (worker.plant().token_times != nullptr) sink = std::make_shared<GatheredNews>(worker, call);
-  call->at_message = [&worker, sink](const std::string& bytes) { worker.OnRelay(sink, Parse<v1::RelayUp>(bytes)); };
+  call->at_message = [&worker, sink](const std::string& bytes) {
+    const auto message = Parse<v1::RelayUp>(bytes);
+    for (const v1::Attach& attach : message.attach()) worker.Overhear({sink->router(), attach.key(), "", attach});
+    worker.OnRelay(sink, message);
+  };
   call->at_end = [&worker, sink, session] { worker.OnRelayEnd(*sink, session); };
 }
 
 void Reserve(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
-  if (MayBegin(worker, call)) Answer(call, worker.OnReserve(Parse<v1::ReserveRequest>(request)));
+  if (!MayBegin(worker, call)) return;
+  const auto asked = Parse<v1::ReserveRequest>(request);
+  worker.Overhear({call->router, asked.key(), asked.router_session()});
+  Answer(call, worker.OnReserve(asked, call->router));
 }
 
 void Prefill(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
   if (!MayBegin(worker, call)) return;
   const auto asked = Parse<v1::PrefillRequest>(request);
-  call->at_end = [&worker, key = asked.key()] { worker.OnPrefillStreamEnd(key); };
-  worker.OnPrefill(asked, std::make_shared<PrefillWrites>(call));
+  worker.Overhear({call->router, asked.key()});
+  call->at_end = [&worker, key = asked.key(), router = call->router] { worker.OnPrefillStreamEnd(key, router); };
+  worker.OnPrefill(asked, call->router, std::make_shared<PrefillWrites>(call));
 }
 
 void Cancel(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& request) {
-  if (!worker.loading()) worker.OnCancel(Parse<v1::CancelRequest>(request));
+  if (!worker.loading()) worker.OnCancel(Parse<v1::CancelRequest>(request), call->router);
   Answer(call, v1::CancelReply());
 }
 

@@ -113,12 +113,13 @@ std::string CheckedCluster::CheckLinks() const {
   const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
   for (const auto& router : cluster_.routers()) {
     const int lost = router->counters().sessions - router->links();
-    if (lost > (pause || short_silence || fault == OneFault::kDrain ? 0 : 1) + Stalls())
+    if (lost > (pause || short_silence || fault == OneFault::kDrain || fault == OneFault::kMeddle ? 0 : 1) + Stalls())
       return StrCat("a router lost ", lost, " connections");
   }
   const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
   // Another router's order is heard of a moment later.
-  const bool known = fault == OneFault::kDrain || (fault == OneFault::kFlip && scenario_.routers == 1);
+  const bool known =
+      fault == OneFault::kDrain || fault == OneFault::kMeddle || (fault == OneFault::kFlip && scenario_.routers == 1);
   if ((alike || short_silence || known) && cluster_.wires().again > 0)
     return StrCat(cluster_.wires().again, " legs were begun again, and nobody was lost");
   return "";

@@ -297,6 +297,28 @@ TEST(ClusterSim, NoSeedOfReadersBreaksAPromise) {
   for (int often : {unread, several}) EXPECT_GT(often, 10) << "else little was seen";
 }
 
+std::string RunWithMeddlers(uint64_t seed) {
+  return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfMeddlers + seed)).Run();
+}
+
+/// Routers cancel, renew and attach legs of each other by their keys: nothing of another's changes.
+TEST(ClusterSim, NoSeedOfMeddlersBreaksAPromise) {
+  SetLogLevel("error");
+  int meddled = 0, completed = 0;
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_MEDDLER_SEEDS", 40);
+  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
+    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfMeddlers + seed);
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    broken += !promise.empty();
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfMeddlers + seed
+                           << " cluster_sim_test";
+    meddled += checked.cluster().wires().meddled, completed += checked.cluster().completed();
+  }
+  std::cout << completed << " requests answered; " << meddled << " words about others' legs\n";
+  EXPECT_GT(meddled, 1000) << "else little was seen";
+}
+
 /// Seeds that were red, and why.
 struct OnceRed {
   uint64_t seed;
@@ -354,6 +376,16 @@ TEST_P(PlantedBugsOfUpgrades, IsFound) {
 
 INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfUpgrades,
                          ::testing::Values(BugToFind{"legs of another incarnation are taken", 1214}),
+                         [](const auto& info) { return TestNameOf(info.param.name); });
+
+class PlantedBugsOfMeddlers : public ::testing::TestWithParam<BugToFind> {};
+
+TEST_P(PlantedBugsOfMeddlers, IsFound) { ExpectFound(GetParam(), RunWithMeddlers); }
+
+INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugsOfMeddlers,
+                         ::testing::Values(BugToFind{"tickets are not told apart by their routers", 1},
+                                           BugToFind{"prefill legs are not told apart by their routers", 1},
+                                           BugToFind{"requests are not told apart by their routers", 1}),
                          [](const auto& info) { return TestNameOf(info.param.name); });
 
 /// The same bugs where each rank carries its own KV.

@@ -52,6 +52,10 @@ engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t posit
 
 }  // namespace
 
+RelayBook::Name RelayBook::NameOf(const RelayWriter& sink, const std::string& request_id) {
+  return {PlantedBug("requests are not told apart by their routers") ? "" : sink.router(), request_id};
+}
+
 void RelayBook::OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::RelayUp& message,
                           engine::Scheduler& scheduler, TimePoint now) {
   for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(sink.get(), cancel, scheduler, now);
@@ -63,7 +67,7 @@ void RelayBook::OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::Re
 void RelayBook::OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
                          engine::Scheduler& scheduler, TimePoint now) {
   std::optional<engine::RequestKey> replaces;  // a ticket's
-  if (auto old = by_request_.find({sink->router(), attach.key().request_id()}); old != by_request_.end()) {
+  if (auto old = by_request_.find(NameOf(*sink, attach.key().request_id())); old != by_request_.end()) {
     const engine::RequestKey key = old->second;
     const uint64_t live_gen = by_key_.at(key).attach_gen;
     if (live_gen == attach.attach_gen() && by_key_.at(key).sink == sink) return;  // the same message again: same answer
@@ -114,7 +118,7 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1
   if (live.ticket) live.cancelled.resize(live.credit.size());
   live.attached = now;
   const bool ticket = live.ticket;
-  by_request_[{sink->router(), live.request_id}] = key;
+  by_request_[NameOf(*sink, live.request_id)] = key;
   by_key_.emplace(key, std::move(live));
   if (!ticket) return absl::OkStatus();
   const absl::Status taken = AttachTicket(attach, std::move(request), replaces, scheduler);
@@ -189,7 +193,7 @@ void RelayBook::Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attac
 }
 
 const engine::RequestKey* RelayBook::OwnedBy(const RelayWriter* sink, const std::string& request_id) const {
-  const auto found = by_request_.find({sink->router(), request_id});
+  const auto found = by_request_.find(NameOf(*sink, request_id));
   const bool owned = found != by_request_.end() && by_key_.at(found->second).sink.get() == sink;
   return owned ? &found->second : nullptr;
 }
@@ -208,7 +212,7 @@ void RelayBook::OnCredit(const RelayWriter* sink, const v1::Credit& credit, engi
 }
 
 void RelayBook::OnRenewal(const RelayWriter& sink, const v1::Renewal& renewal, TimePoint now) {
-  const auto found = by_request_.find({sink.router(), renewal.key().request_id()});
+  const auto found = by_request_.find(NameOf(sink, renewal.key().request_id()));
   if (found == by_request_.end()) return;
   Live& live = by_key_.at(found->second);
   if (live.renewed_for > Duration::zero() && live.attach_gen == renewal.attach_gen())
@@ -263,7 +267,7 @@ void RelayBook::OnStreamEnd(const RelayWriter* sink, engine::Scheduler& schedule
 bool RelayBook::Drop(engine::RequestKey key) {
   auto live = by_key_.find(key);
   if (live == by_key_.end()) return false;
-  if (auto by_id = by_request_.find({live->second.sink->router(), live->second.request_id});
+  if (auto by_id = by_request_.find(NameOf(*live->second.sink, live->second.request_id));
       by_id != by_request_.end() && by_id->second == key)
     by_request_.erase(by_id);
   const bool ticket = live->second.ticket;

@@ -73,6 +73,7 @@ class RelayBook {
   void OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
   using Name = std::pair<std::string, std::string>;  ///< router and request id: a router names its own requests only
+  static Name NameOf(const RelayWriter& sink, const std::string& request_id);
   /// The request's key, where this stream attached it last; null: nothing of it lives, or it is another stream's.
   const engine::RequestKey* OwnedBy(const RelayWriter* sink, const std::string& request_id) const;
   void OnCredit(const RelayWriter* sink, const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
