@@ -118,8 +118,9 @@ class OpenAiApp {
   const std::string version_;
   const WebGuard guard_;
   const int64_t started_;  // unix seconds
-  static constexpr size_t kRememberedBytes = 64 << 20;
-  const std::shared_ptr<ResponseMemory> responses_ = std::make_shared<ResponseMemory>(kRememberedBytes);
+  static constexpr size_t kRememberedBytes = 64 << 20, kRememberedOfAll = size_t{1} << 30;
+  const std::shared_ptr<ResponseMemory> responses_ =
+      std::make_shared<ResponseMemory>(kRememberedBytes, kRememberedOfAll);
   SeenBodies seen_bodies_;
   std::mutex told_mutex_;
   std::set<std::string> told_;  // unknown fields that the log has named

@@ -13,9 +13,16 @@ size_t SizeOf(const std::string& id, const ResponseMemory::Kept& kept) {
 
 }  // namespace
 
-void ResponseMemory::Book::Drop(std::unordered_map<std::string, Kept>::iterator one) {
-  bytes -= SizeOf(one->first, one->second);
-  kept.erase(one);
+void ResponseMemory::Drop(Book& book, std::unordered_map<std::string, Kept>::iterator one) {
+  const size_t size = SizeOf(one->first, one->second);
+  book.bytes -= size;
+  bytes_ -= size;
+  book.kept.erase(one);
+}
+
+void ResponseMemory::DropOldest(Book& book) {
+  Drop(book, book.kept.find(book.order.front()));
+  book.order.pop_front();
 }
 
 void ResponseMemory::Keep(const std::string& owner, const std::string& id, Kept kept) {
@@ -25,10 +32,10 @@ void ResponseMemory::Keep(const std::string& owner, const std::string& id, Kept 
   if (size > capacity_bytes_ || !book.kept.emplace(id, std::move(kept)).second) return;
   book.order.push_back(id);
   book.bytes += size;
-  while (book.bytes > capacity_bytes_) {
-    book.Drop(book.kept.find(book.order.front()));
-    book.order.pop_front();
-  }
+  bytes_ += size;
+  while (book.bytes > capacity_bytes_) DropOldest(book);
+  const auto before = [&](const auto& one) { return one.second.bytes - (&one.second == &book ? size : 0); };
+  while (bytes_ > all_bytes_) DropOldest(std::ranges::max_element(books_, {}, before)->second);
 }
 
 std::optional<ResponseMemory::Kept> ResponseMemory::Find(const std::string& owner, const std::string& id) const {
@@ -46,9 +53,14 @@ bool ResponseMemory::Forget(const std::string& owner, const std::string& id) {
   if (book == books_.end()) return false;
   const auto found = book->second.kept.find(id);
   if (found == book->second.kept.end()) return false;
-  book->second.Drop(found);
+  Drop(book->second, found);
   std::erase(book->second.order, id);
   return true;
+}
+
+size_t ResponseMemory::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
 }
 
 size_t ResponseMemory::BytesOf(const std::string& owner) const {

@@ -1,6 +1,6 @@
 // ResponseMemory: the conversations behind the answers of /v1/responses, so that a later request can go on from one by
 // its id, or ask for it again. In this process's memory only, up to a number of bytes for each owner, whose oldest go
-// first. Thread-safe.
+// first, and another for all, beyond which the owner with the most gives up its oldest. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace baton::router {
 
 class ResponseMemory {
  public:
-  /// `capacity_bytes`: of one owner.
-  explicit ResponseMemory(size_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  /// Of one owner, and of all together.
+  ResponseMemory(size_t capacity_bytes, size_t all_bytes) : capacity_bytes_(capacity_bytes), all_bytes_(all_bytes) {}
 
   struct Kept {
     std::string messages;  ///< the conversation to its end: JSON objects with commas between them
@@ -29,20 +29,23 @@ class ResponseMemory {
   /// False: there is none.
   bool Forget(const std::string& owner, const std::string& id);
   size_t BytesOf(const std::string& owner) const;
+  size_t bytes() const;  ///< of all
 
  private:
   struct Book {
     std::unordered_map<std::string, Kept> kept;
     std::deque<std::string> order;  ///< ids of kept, oldest first
     size_t bytes = 0;
-
-    /// Takes one out of `kept`; its id stays in `order` for the caller.
-    void Drop(std::unordered_map<std::string, Kept>::iterator one);
   };
+  // With `mutex_` held.
+  /// Takes one out of `kept`; its id stays in `order` for the caller.
+  void Drop(Book& book, std::unordered_map<std::string, Kept>::iterator one);
+  void DropOldest(Book& book);
 
-  const size_t capacity_bytes_;
+  const size_t capacity_bytes_, all_bytes_;
   mutable std::mutex mutex_;                     // guards what follows
   std::unordered_map<std::string, Book> books_;  ///< by owner
+  size_t bytes_ = 0;
 };
 
 }  // namespace baton::router

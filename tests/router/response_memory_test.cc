@@ -7,7 +7,7 @@ namespace baton::router {
 namespace {
 
 TEST(ResponseMemory, AnAnswerIsFoundByItsOwnerOnly) {
-  ResponseMemory memory(1 << 20);
+  ResponseMemory memory(1 << 20, 1 << 20);
   memory.Keep("one", "resp_1", {"a", "{}"});
   EXPECT_EQ(memory.Find("one", "resp_1")->messages, "a");
   EXPECT_EQ(memory.Find("one", "resp_1")->answer, "{}");
@@ -18,7 +18,7 @@ TEST(ResponseMemory, AnAnswerIsFoundByItsOwnerOnly) {
 }
 
 TEST(ResponseMemory, AnOwnersOldestMakeRoom) {
-  ResponseMemory memory(10000);
+  ResponseMemory memory(10000, 100000);
   memory.Keep("other", "0", {"first of all", ""});
   for (int i = 0; i < 100; ++i) memory.Keep("", std::to_string(i), {std::string(400, 'x'), std::string(600, 'y')});
   EXPECT_LE(memory.BytesOf(""), 10000u);
@@ -31,8 +31,21 @@ TEST(ResponseMemory, AnOwnersOldestMakeRoom) {
   EXPECT_TRUE(memory.Find("", "99"));
 }
 
+TEST(ResponseMemory, ManyOwnersHaveABoundTogetherAndWhoHasMostGivesUpItsOldest) {
+  ResponseMemory memory(10000, 40000);
+  memory.Keep("small", "0", {"little", ""});
+  for (int round = 0; round < 5; ++round) {
+    for (int owner = 0; owner < 50; ++owner)
+      memory.Keep(std::to_string(owner), std::to_string(round), {std::string(1500, 'x'), ""});
+  }
+  EXPECT_LE(memory.bytes(), 40000u);
+  EXPECT_GT(memory.bytes(), 36000u);
+  EXPECT_TRUE(memory.Find("small", "0"));
+  EXPECT_TRUE(memory.Find("49", "4")) << "the latest";
+}
+
 TEST(ResponseMemory, WhatItsOwnerForgetsIsGoneAndLeavesItsRoom) {
-  ResponseMemory memory(10000);
+  ResponseMemory memory(10000, 100000);
   memory.Keep("one", "resp_1", {std::string(3000, 'x'), "{}"});
   memory.Keep("one", "resp_2", {std::string(3000, 'x'), "{}"});
   EXPECT_FALSE(memory.Forget("two", "resp_1"));
