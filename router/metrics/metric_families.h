@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,7 +38,8 @@ inline const Buckets kStageBuckets = {.0001, .0002, .0005, .001, .002, .005, .01
 inline const Buckets kHttpBuckets = {.001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300};
 inline const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
 
-inline constexpr size_t kMostKeys = 256;  // that have series of their own
+inline constexpr size_t kMostKeys = 256;        // that have series of their own
+inline constexpr size_t kMostGoneWorkers = 64;  // whose counters and histograms stay as they were
 
 inline Buckets TokenCountBuckets() {
   Buckets out;
@@ -94,6 +97,13 @@ struct RouterMetrics::Families {
       if (!shown.contains(gauge)) family->Remove(gauge);
     }
   }
+  /// A series that says what `worker` has done so far. It stays when the worker goes, which may come back.
+  template <class Series>
+  void Lasts(const std::string& worker, prom::Family<Series>& family, Series& series) {
+    lasting[worker].series.try_emplace(&series, [&family, &series] { family.Remove(&series); });
+  }
+  /// Of workers that went, those that went longest ago lose their series: workers of new names come with every rollout.
+  void DropLongGone(const std::vector<LinkView>& workers);
   /// Labels of a worker's series.
   prom::Labels LabelsOf(const LinkView& worker) const {
     return {{"model_name", labels.at("model_name")},
@@ -218,7 +228,12 @@ struct RouterMetrics::Families {
       from = incarnation;
       last = 0;
     }
-    auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
+    auto& family = prom::BuildCounter().Name(name).Help(help).Register(registry);
+    auto& counter = family.Add(with);
+    if (const auto worker = with.find("worker"); worker != with.end()) {
+      Lasts(worker->second, family, counter);
+      lasting[worker->second].grown.insert(series);
+    }
     if (value > last) counter.Increment(value - last);
     last = std::max(last, value);
   }
@@ -231,6 +246,13 @@ struct RouterMetrics::Families {
   std::map<prom::Gauge*, prom::Family<prom::Gauge>*> shown, shown_before;  // gauges of this scrape and the one before
   std::map<std::string, std::pair<std::string, double>> grown;
   std::map<std::string, StepHistory> step_history;  // by a worker's name
+  struct Lasting {
+    uint64_t seen = 0;                                    ///< the last scrape in which the worker was there
+    std::map<const void*, std::function<void()>> series;  ///< what removes each
+    std::set<std::string> grown;                          ///< keys of it there
+  };
+  std::map<std::string, Lasting> lasting;  // by a worker's name
+  uint64_t scrapes = 0;
 
   prom::Histogram& first_token =
       Histogram("vllm:time_to_first_token_seconds", "Time to first token", kFirstTokenBuckets);

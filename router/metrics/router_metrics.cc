@@ -115,6 +115,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
   f_->RenderRouter(router);
   f_->RenderProcess();
   f_->DropOldGauges();
+  f_->DropLongGone(workers);
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }
 

@@ -147,4 +147,24 @@ void RouterMetrics::Families::RenderQueues(const std::vector<LinkView>& workers)
   }
 }
 
+void RouterMetrics::Families::DropLongGone(const std::vector<LinkView>& workers) {
+  ++scrapes;
+  for (const LinkView& worker : workers) {
+    if (const auto known = lasting.find(worker.name()); known != lasting.end()) known->second.seen = scrapes;
+  }
+  std::vector<std::pair<uint64_t, std::string>> gone;
+  for (const auto& [name, one] : lasting) {
+    if (one.seen < scrapes) gone.emplace_back(one.seen, name);
+  }
+  if (gone.size() <= kMostGoneWorkers) return;
+  std::ranges::sort(gone);
+  gone.resize(gone.size() - kMostGoneWorkers);
+  for (const auto& [seen, name] : gone) {
+    const auto node = lasting.extract(name);
+    for (const auto& [series, remove] : node.mapped().series) remove();
+    for (const std::string& key : node.mapped().grown) grown.erase(key);
+    step_history.erase(name);
+  }
+}
+
 }  // namespace baton::router

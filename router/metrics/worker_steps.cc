@@ -42,12 +42,11 @@ void RouterMetrics::Families::RenderSteps(const prom::Labels& with, const Worker
   std::vector<double> steps(load.step_sizes.steps.size());
   for (size_t i = 0; i < steps.size(); ++i)
     steps[i] = static_cast<double>(std::max<int64_t>(0, load.step_sizes.steps[i] - history.shown.steps[i]));
-  prom::BuildHistogram()
-      .Name("vllm:iteration_tokens_total")
-      .Help("Tokens of a step")
-      .Register(registry)
-      .Add(with, StepTokenBuckets())
-      .ObserveMultiple(steps, static_cast<double>(std::max<int64_t>(0, load.step_sizes.tokens - history.shown.tokens)));
+  auto& family = prom::BuildHistogram().Name("vllm:iteration_tokens_total").Help("Tokens of a step").Register(registry);
+  prom::Histogram& histogram = family.Add(with, StepTokenBuckets());
+  Lasts(with.at("worker"), family, histogram);
+  histogram.ObserveMultiple(steps,
+                            static_cast<double>(std::max<int64_t>(0, load.step_sizes.tokens - history.shown.tokens)));
   history.shown = load.step_sizes;
 }
 

@@ -157,6 +157,32 @@ TEST(RouterMetrics, StepsHaveSizesThroughputAndRoomLeftInBlocks) {
   EXPECT_THAT(text, HasSubstr(sizes + "\"+Inf\"} 4"));
 }
 
+TEST(RouterMetrics, OfWorkersThatWentTheSeriesOfTheLatestStay) {
+  RouterMetrics metrics("m");
+  const auto named = [](int i) {
+    LinkView view = Worker(i % 3, WorkerRole::kDecode, "d");
+    WorkerFacts facts = *view.facts;
+    facts.worker_id = StrCat("pod-", i, "-");
+    view.facts = std::make_shared<const WorkerFacts>(facts);
+    return view;
+  };
+  std::string text;
+  for (int i = 0; i < 80; ++i) text = metrics.Render({named(0), named(i == 0 ? 1 : i)}, {});
+  const auto series_of = [&text](int i) {
+    const std::string name = StrCat("worker=\"pod-", i, "-");
+    int count = 0;
+    for (size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) ++count;
+    return count;
+  };
+  EXPECT_GT(series_of(0), series_of(78)) << "it is there";
+  EXPECT_GT(series_of(78), 20) << "it went last";
+  EXPECT_EQ(series_of(78), series_of(79 - 64));
+  EXPECT_EQ(series_of(78 - 64), 0);
+  EXPECT_EQ(series_of(1), 0);
+  text = metrics.Render({named(1)}, {});
+  EXPECT_GT(series_of(1), 20) << "it came back";
+}
+
 TEST(RouterMetrics, TheProcessIsThereByPrometheusNames) {
   RouterMetrics metrics("m");
   const std::string text = metrics.Render({}, {});
