@@ -74,8 +74,8 @@ class Sides {
   std::unique_ptr<Side[]> sides_;
   size_t size_ = 0;
   std::vector<Kind> kinds_;
-  uint32_t last_ = 0;                       ///< the kind of the last one: most are as the one before
-  std::string_view numerics_{kNobodys, 0};  ///< of the last one
+  uint32_t last_ = 0;                                      ///< the kind of the last one: most are as the one before
+  std::string_view numerics_{kNobodys, sizeof(kNobodys)};  ///< of the last one
   ProtocolVersions versions_;
 };
 
