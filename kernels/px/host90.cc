@@ -201,7 +201,8 @@ struct WgmmaTiles {
 };
 
 void Execute(Block& block, const WarpGroupMma& op) {
-  thread_local const std::unique_ptr<WgmmaTiles> tiles = std::make_unique<WgmmaTiles>();
+  thread_local const std::unique_ptr<WgmmaTiles> tiles __attribute__((tls_model("initial-exec"))) =
+      std::make_unique<WgmmaTiles>();
   auto& [a, b, product] = *tiles;
   const int depth = DepthOf(op);
   if (op.a_in_registers) {

@@ -194,23 +194,36 @@ struct Product {
     return a.type != kLtE4m3 || (simt::KernelMayTouch(a_scales.at, a_scales.extent()) &&
                                  simt::KernelMayTouch(b_scales.at, b_scales.extent()));
   }
-  /// In `parts` interleaved sums, from the last product to the first.
-  float Sum(int64_t row, int64_t column) const {
-    std::vector<float> sums(static_cast<size_t>(parts), 0.0f);
-    for (int64_t i = a.rows - 1; i >= 0; --i) {
-      float& sum = sums[static_cast<size_t>(i % parts)];
-      float w = Number(weights, a, row, i);
-      if (a.type == kLtE4m3) w *= a_scales.Of(row, i) * b_scales.Of(column, i);
-      sum = std::fma(w, Number(inputs, b, column, i), sum);
+  /// The weights times their scales: all of an input, then all of the next one.
+  std::vector<float> ScaledWeights() const {
+    std::vector<float> out(static_cast<size_t>(a.rows * a.columns));
+    for (int64_t row = 0; row < a.columns; ++row) {
+      for (int64_t i = 0; i < a.rows; ++i) {
+        const float scale = a.type == kLtE4m3 ? a_scales.Of(row, i) : 1;
+        out[static_cast<size_t>(i * a.columns + row)] = scale * Number(weights, a, row, i);
+      }
     }
-    float all = 0;
-    for (const float sum : sums) all += sum;
-    return all;
+    return out;
+  }
+  /// One column of sums, each in `parts` interleaved ones, from the last product to the first.
+  std::vector<float> SumsOf(int64_t column, const std::vector<float>& scaled) const {
+    const auto rows = static_cast<size_t>(d.rows);
+    std::vector<float> sums(static_cast<size_t>(parts) * rows, 0.0f);
+    for (int64_t i = a.rows - 1; i >= 0; --i) {
+      const float x = (a.type == kLtE4m3 ? b_scales.Of(column, i) : 1) * Number(inputs, b, column, i);
+      const float* const w = &scaled[static_cast<size_t>(i) * rows];
+      float* const part = &sums[static_cast<size_t>(i % parts) * rows];
+      for (size_t row = 0; row < rows; ++row) part[row] += w[row] * x;
+    }
+    for (size_t at = rows; at < sums.size(); ++at) sums[at % rows] += sums[at];
+    return sums;
   }
   void Complete() const {
+    const std::vector<float> scaled = ScaledWeights();
     for (int64_t column = 0; column < d.columns; ++column) {
+      const std::vector<float> sums = SumsOf(column, scaled);
       for (int64_t row = 0; row < d.rows; ++row) {
-        float value = std::fma(alpha, Sum(row, column), Bias(row));
+        float value = std::fma(alpha, sums[static_cast<size_t>(row)], Bias(row));
         if (beta != 0) value = std::fma(beta, kept[static_cast<size_t>(column * d.rows + row)], value);
         Store(row, column, value);
       }

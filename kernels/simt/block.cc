@@ -17,7 +17,7 @@ constexpr unsigned char kPoison = 0xFF;  ///< NaN in every float format the kern
 constexpr size_t kSharedAlignment = 1024;
 
 /// Of blocks that have ended: their threads keep the memory of their queues.
-thread_local std::vector<std::vector<Thread>> spare_threads;
+thread_local std::vector<std::vector<Thread>> spare_threads __attribute__((tls_model("initial-exec")));
 
 std::vector<Thread> NewThreads(size_t n) {
   std::vector<Thread> threads;

@@ -73,8 +73,9 @@ struct SchedulerContext {
   Fiber* running = nullptr;  ///< null: the scheduler itself
   int unwatched = 0;
 };
-thread_local SchedulerContext scheduler;
-thread_local std::vector<char*> stacks;
+// In the part of thread-local memory that is there at once, in a plugin too: every start of a thread asks for them.
+thread_local SchedulerContext scheduler __attribute__((tls_model("initial-exec")));
+thread_local std::vector<char*> stacks __attribute__((tls_model("initial-exec")));
 
 constexpr size_t kColorBytes = 4096 + 128;  ///< neighbours' stacks are shifted by it
 constexpr size_t kColors = 32;

@@ -5,49 +5,11 @@
 #include <array>
 #include <functional>
 
-#include "tests/router/flow_text.h"
+#include "tests/router/flow_pair.h"
 #include "tests/state_table.h"
 
 namespace baton::router {
 namespace {
-
-using State = RequestFlow::State;
-constexpr WorkerId kP{0, 1}, kQ{1, 2}, kD{2, 3}, kE{3, 4};
-constexpr uint32_t kPairPrompt = 100, kShort = 8;
-
-FlowLimits PairLimits() {
-  FlowLimits limits;
-  limits.max_attempts = 3;
-  limits.failover_wait = std::chrono::milliseconds(50);
-  limits.idle_token_timeout = std::chrono::seconds(2);
-  limits.total_timeout = std::chrono::seconds(20);
-  return limits;
-}
-
-LegKey Key(uint32_t attempt, uint32_t epoch) { return {"r", attempt, epoch}; }
-
-ReserveResult Granted(uint32_t cached = 0) { return {.grant = {"wire", "ticket", cached}}; }
-
-PrefillResult First(std::vector<int32_t> tokens, FinishReason finish = FinishReason::kNone) {
-  PrefillResult result;
-  for (uint32_t i = 0; i < tokens.size(); ++i)
-    result.first.push_back({i, tokens[i], std::nullopt, finish, std::nullopt});
-  return result;
-}
-
-absl::Status Gone() { return absl::UnavailableError("gone"); }
-
-/// Brought to `state` on (P, D).
-RequestFlow PairIn(State state, uint32_t choices = 1) {
-  RequestFlow flow("r", kPairPrompt, choices, PairLimits(), kStart);
-  flow.Start();
-  flow.PairChosen(kP, kD, kShort, kStart);
-  if (state != State::kReserving) flow.Reserved(Key(1, 0), Granted(), kStart);
-  if (state == State::kStreaming) flow.PrefillEnded(Key(1, 1), First(std::vector<int32_t>(choices, 7)), false, kStart);
-  flow.TakeActions();
-  EXPECT_EQ(flow.state(), state);
-  return flow;
-}
 
 // Every event in every state of a flow over a pair. "Choosing": the prefill leg was lost, another worker is looked for.
 // "Attached": the decode worker computes the prompt. "Again": the decode worker was lost in the prefill leg.
@@ -74,12 +36,6 @@ std::string NameOf(State state) {
 
 RelayNews News(std::vector<int32_t> tokens, uint64_t position, FinishReason finish = FinishReason::kNone) {
   return {.attach_gen = 1, .position = position, .token_ids = std::move(tokens), .finish = finish};
-}
-
-PrefillResult NoRoom() {
-  PrefillResult result{absl::ResourceExhaustedError("no room")};
-  result.no_room = true;
-  return result;
 }
 
 using Apply = std::function<void(RequestFlow&)>;
@@ -329,6 +285,15 @@ TEST(RequestFlowPair, WaitingForRoomEndsWithTheRequestsTime) {
     }
     EXPECT_EQ(Taken(flow), "cancel leg w0 2 e1, cancel leg w2 2 e0, fail RESOURCE_EXHAUSTED");
   }
+}
+
+TEST(RequestFlowPair, ARequestThatHasFoundRoomIsLateForAnotherReason) {
+  RequestFlow flow = PairIn(State::kPrefilling);
+  flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
+  flow.WorkerChosen(kE, kStart);
+  flow.TakeActions();
+  flow.Timer(kStart + std::chrono::seconds(20));
+  EXPECT_EQ(Taken(flow), "cancel w2 g1, fail DEADLINE_EXCEEDED");
 }
 
 TEST(RequestFlowPair, AFullWorkersReservationsAreWaitedForToo) {

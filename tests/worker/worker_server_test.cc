@@ -309,6 +309,20 @@ TEST(WorkerServer, EveryDrainIsAnsweredWhenTheLastRequestHasEnded) {
   stream->Finish();
 }
 
+TEST(WorkerServer, StreamsThatHaveEndedPushOutNone) {
+  Live w("both");
+  const auto context = w.Context();
+  const auto stream = w.stub->Relay(context.get());
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(Relay(w, MakeAttach(StrCat("ends ", i), 1, 20, 3)), "3 tokens");
+  v1::RelayUp up;
+  v1::RelayDown down;
+  *up.add_attach() = MakeAttach("stays", 1, 20, 3);
+  EXPECT_TRUE(stream->Write(up) && stream->Read(&down));
+  stream->WritesDone();
+  while (stream->Read(&down)) continue;
+  EXPECT_EQ(CodeName(stream->Finish()), "OK");
+}
+
 void ExpectBothNamed(const grpc::Status& status, const std::string& own) {
   EXPECT_EQ(CodeName(status), "UNAVAILABLE");
   EXPECT_THAT(status.error_message(),

@@ -47,6 +47,33 @@ TEST(BlockPool, PinIsAnOwnerSoThePinnedBlockOutlivesItsSequence) {
   pool.CheckInvariants();
 }
 
+TEST(BlockPool, ATableThatOnlyReadsStillOnlyReadsWhenItHasMoved) {
+  BlockPool pool(0, 4, 16, MakeLruPolicy(4), nullptr);
+  BlockTable writes(pool), reads(pool);
+  ASSERT_TRUE(pool.Append(writes, 1));
+  const BlockId block = writes.blocks()[0];
+  reads = writes.ShareToRead();
+  EXPECT_EQ(pool.writers(block), 1);
+  BlockTable moved(std::move(reads));
+  BlockTable shared = moved.Share();
+  EXPECT_EQ(pool.owners(block), 3);
+  EXPECT_EQ(pool.writers(block), 1);
+  moved.Clear();
+  shared.Clear();
+  EXPECT_EQ(pool.owners(block), 1);
+  EXPECT_EQ(pool.writers(block), 1);
+}
+
+TEST(EvictionDeathTest, ABlockThatIsNotHeldIsNotRemoved) {
+  const auto policy = MakeLruPolicy(2);
+  policy->Insert(1);
+  policy->Remove(1);
+  EXPECT_EQ(policy->size(), 0);
+  EXPECT_DEATH(policy->Remove(1), "block 1 is not held");
+  policy->Insert(1);
+  EXPECT_EQ(policy->TakeVictim(), 1);
+}
+
 TEST(BlockPool, CachedBlocksStayReadableAndTheOldestTailGoesFirst) {
   Evictions evictions;
   BlockPool pool(0, 4, 16, MakeLruPolicy(4), &evictions);
