@@ -258,6 +258,20 @@ TEST(WireGolden, ALayout) {
   EXPECT_EQ(*layout, TheLayout());
 }
 
+TEST(WireGolden, EveryKindOfALayoutComesBack) {
+  const auto comes_back = [](const KvLayout& layout) {
+    const auto decoded = DecodeLayout(EncodeLayout(layout));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(*decoded, layout);
+  };
+  KvLayout layout = TheLayout();
+  for (const auto name : {KvPlane::Name::kK, KvPlane::Name::kV, KvPlane::Name::kLatent, KvPlane::Name::kScale})
+    layout.groups[0].planes[0].name = name, comes_back(layout);
+  for (int type = 0; type <= static_cast<int>(DType::kU8); ++type)
+    layout.groups[0].planes[0].dtype = static_cast<DType>(type), comes_back(layout);
+  for (const auto kind : {KvGroupKind::kPaged, KvGroupKind::kState}) layout.groups[0].kind = kind, comes_back(layout);
+}
+
 // ---- digests that both ends compute
 
 TEST(WireGolden, TheKvDigestIsAFixedFunction) {

@@ -210,6 +210,19 @@ std::vector<std::string> NamesOf(const Driver& d) {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+TEST(Push, ClosedIsSaidAgainOnlyWhenNoAnswerHasComeForAWhile) {
+  Driver d;
+  Enter(d, "Flushing");
+  d.now += Driver::Options().repeat_after * 9 / 10;
+  d.Do(Flushed{3, kLane, true});
+  d.now += Driver::Options().repeat_after / 2;
+  d.Do(Tick{});
+  EXPECT_THAT(NamesOf(d), IsEmpty());
+  d.now += Driver::Options().repeat_after;
+  d.Do(Tick{});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Closed!"));
+}
+
 TEST(Push, AnOpenLaneThatHasNothingToSaySaysThatItIsAliveAndAsksNothing) {
   Driver d;
   d.Do(d.MakePrefill()), d.Hear(LaneBound{kLane, {{5, 1}}});
