@@ -293,7 +293,7 @@ TEST(RequestFlowPair, ARequestThatHasFoundRoomIsLateForAnotherReason) {
   flow.WorkerChosen(kE, kStart);
   flow.TakeActions();
   flow.Timer(kStart + std::chrono::seconds(20));
-  EXPECT_EQ(Taken(flow), "cancel w2 g1, fail DEADLINE_EXCEEDED");
+  EXPECT_EQ(Taken(flow), "cancel w3 r g1, fail DEADLINE_EXCEEDED");
 }
 
 TEST(RequestFlowPair, AFullWorkersReservationsAreWaitedForToo) {
