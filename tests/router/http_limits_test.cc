@@ -380,6 +380,7 @@ TEST_F(HttpLimits, AClientThatTakesAnAnswerByteByByteIsDropped) {
     for (char byte; !known() && recv(c.fd(), &byte, 1, 0) == 1;) continue;
     ASSERT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready) << path;
     EXPECT_EQ(told.get(), "slow-reader of 127.0.0.1");
+    server_->Stop();  // nobody says anything to `why` any more
   }
 }
 
