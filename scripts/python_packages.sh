@@ -5,10 +5,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 list=$2 uv=build/uv/bin/uv
-cmp -s "$list" "$folder/.requirements" && exit
 mkdir -p build
 exec 8>build/.uv.lock
-flock 8  # lists are installed side by side
+flock 8  # several scripts ask, also for the same folder: the gate installs while it builds
+cmp -s "$list" "$folder/.requirements" && exit
 if ! [ -x $uv ]; then
   rm -rf build/uv
   { /usr/bin/python3 -m venv build/uv && build/uv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 uv; } >build/uv.log 2>&1

@@ -4,9 +4,6 @@
 # Never needed to run Baton; without a package index the tests that use it are skipped with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mkdir -p build
-exec 9>build/.venv.lock
-flock 9  # the gate installs while it builds
 failed=0
 install() { # FOLDER REQUIREMENTS
   scripts/python_packages.sh "$1" "$2" && return

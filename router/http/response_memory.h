@@ -14,7 +14,7 @@ namespace baton::router {
 
 class ResponseMemory {
  public:
-  /// Of one owner, and of all together.
+  /// Of one owner, and of all together: no fewer.
   ResponseMemory(size_t capacity_bytes, size_t all_bytes) : capacity_bytes_(capacity_bytes), all_bytes_(all_bytes) {}
 
   struct Kept {

@@ -1,18 +1,10 @@
 // Flows over a (prefill, decode) pair to begin a test with, and what workers answer them.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <utility>
-#include <vector>
-
-#include "router/request/request_flow.h"
-#include "tests/router/flow_text.h"
+#include "tests/router/flow_start.h"
 
 namespace baton::router {
 
-using State = RequestFlow::State;
 inline constexpr WorkerId kP{0, 1}, kQ{1, 2}, kD{2, 3}, kE{3, 4};
 inline constexpr uint32_t kPairPrompt = 100, kShort = 8;
 

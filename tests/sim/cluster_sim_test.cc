@@ -120,19 +120,26 @@ std::string RunWithChange(uint64_t seed) {
   return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfChange + seed)).Run();
 }
 
-TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
-  SetLogLevel("error");
-  int done = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_CHANGE_SEEDS", 200);
+/// As many scenarios of `seeds_of` as the environment's `how_many` says, or `usual`; `look` sees each that was run.
+template <class Look>
+void CheckSeeds(uint64_t seeds_of, const char* how_many, uint64_t usual, Look look) {
+  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number(how_many, usual);
   for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfChange + seed);
+    const ClusterScenario scenario = ClusterScenario::FromSeed(seeds_of + seed);
     CheckedCluster checked(scenario);
     const std::string promise = checked.Run();
     broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfChange + seed
+    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seeds_of + seed
                            << " cluster_sim_test";
-    done += checked.cluster().flips_done();
+    look(checked, scenario);
   }
+}
+
+TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
+  SetLogLevel("error");
+  int done = 0;
+  CheckSeeds(kSeedsOfChange, "CLUSTER_SIM_CHANGE_SEEDS", 200,
+             [&](CheckedCluster& checked, const ClusterScenario&) { done += checked.cluster().flips_done(); });
   EXPECT_GT(done, 100) << "else little was seen";
 }
 
@@ -140,18 +147,11 @@ TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfUpgradesBreaksAPromise) {
   SetLogLevel("error");
   int64_t deaths = 0, flips = 0, prefills = 0, canaries = 0, failed_canaries = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_UPGRADE_SEEDS", 100);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfUpgrades + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfUpgrades + seed
-                           << " cluster_sim_test";
+  CheckSeeds(kSeedsOfUpgrades, "CLUSTER_SIM_UPGRADE_SEEDS", 100, [&](CheckedCluster& checked, const ClusterScenario&) {
     const WireCounters wires = checked.cluster().wires();
     deaths += checked.cluster().deaths(), flips += checked.cluster().flips_done(), prefills += wires.prefills;
     canaries += wires.canaries, failed_canaries += wires.failed_canaries;
-  }
+  });
   std::cout << deaths << " deaths, " << flips << " changes of roles, " << prefills << " prefill legs, " << canaries
             << " canaries answered and " << failed_canaries << " not\n";
   for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
@@ -161,18 +161,11 @@ TEST(ClusterSim, NoSeedOfUpgradesBreaksAPromise) {
 void CheckRanks(uint64_t seeds_of, const char* how_many, bool change) {
   SetLogLevel("error");
   int64_t deaths = 0, flips = 0, prefills = 0, completed = 0, asked = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number(how_many, 100);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(seeds_of + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seeds_of + seed
-                           << " cluster_sim_test";
+  CheckSeeds(seeds_of, how_many, 100, [&](CheckedCluster& checked, const ClusterScenario& scenario) {
     const Cluster& cluster = checked.cluster();
     deaths += cluster.deaths(), flips += cluster.flips_done(), prefills += cluster.wires().prefills;
     completed += cluster.completed(), asked += scenario.requests;
-  }
+  });
   std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << flips
             << " changes of roles, " << prefills << " prefill legs\n";
   EXPECT_GT(completed * 10, asked * 6) << "else little was seen";
@@ -190,18 +183,13 @@ TEST(ClusterSim, NoSeedOfRanksThatChangeTheirRolesBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfOneRankBreaksAPromise) {
   SetLogLevel("error");
   std::map<std::string, int> befell;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_ONE_RANK_SEEDS", 200);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfOneRank + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfOneRank + seed
-                           << " cluster_sim_test";
-    const char* moment = checked.cluster().rank_moment();
-    ++befell[StrCat(scenario.one_fault == OneFault::kLoseRank ? "killed" : "stopped",
-                    scenario.rank_prefills ? ", prefill, " : ", decode, ", moment == nullptr ? "never" : moment)];
-  }
+  CheckSeeds(
+      kSeedsOfOneRank, "CLUSTER_SIM_ONE_RANK_SEEDS", 200,
+      [&](CheckedCluster& checked, const ClusterScenario& scenario) {
+        const char* moment = checked.cluster().rank_moment();
+        ++befell[StrCat(scenario.one_fault == OneFault::kLoseRank ? "killed" : "stopped",
+                        scenario.rank_prefills ? ", prefill, " : ", decode, ", moment == nullptr ? "never" : moment)];
+      });
   for (const char* fault : {"killed", "stopped"}) {
     for (const char* where :
          {"prefill, before", "prefill, during", "decode, before", "decode, during", "decode, after"}) {
@@ -216,19 +204,13 @@ TEST(ClusterSim, NoSeedOfOneRankBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfRankUpgradesBreaksAPromise) {
   SetLogLevel("error");
   int64_t deaths = 0, flips = 0, prefills = 0, canaries = 0, completed = 0, asked = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_RANK_UPGRADE_SEEDS", 100);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfRankUpgrades + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfRankUpgrades + seed
-                           << " cluster_sim_test";
-    const WireCounters wires = checked.cluster().wires();
-    deaths += checked.cluster().deaths(), flips += checked.cluster().flips_done();
-    prefills += wires.prefills, canaries += wires.canaries;
-    completed += checked.cluster().completed(), asked += scenario.requests;
-  }
+  CheckSeeds(kSeedsOfRankUpgrades, "CLUSTER_SIM_RANK_UPGRADE_SEEDS", 100,
+             [&](CheckedCluster& checked, const ClusterScenario& scenario) {
+               const WireCounters wires = checked.cluster().wires();
+               deaths += checked.cluster().deaths(), flips += checked.cluster().flips_done();
+               prefills += wires.prefills, canaries += wires.canaries;
+               completed += checked.cluster().completed(), asked += scenario.requests;
+             });
   std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << flips
             << " changes of roles, " << prefills << " prefill legs, " << canaries << " canaries answered\n";
   for (int64_t often : {deaths, flips, prefills, canaries}) EXPECT_GT(often, 20) << "else little was seen";
@@ -239,16 +221,9 @@ TEST(ClusterSim, NoSeedOfRankUpgradesBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfOrdersBreaksAPromise) {
   SetLogLevel("error");
   int64_t flips = 0, drains = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_ORDER_SEEDS", 100);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfOrders + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfOrders + seed
-                           << " cluster_sim_test";
+  CheckSeeds(kSeedsOfOrders, "CLUSTER_SIM_ORDER_SEEDS", 100, [&](CheckedCluster& checked, const ClusterScenario&) {
     flips += checked.cluster().flips_done(), drains += checked.drains_held();
-  }
+  });
   std::cout << flips << " changes of roles, " << drains << " drains in force at the end\n";
   for (int64_t often : {flips, drains}) EXPECT_GT(often, 20) << "else little was seen";
 }
@@ -257,21 +232,14 @@ TEST(ClusterSim, NoSeedOfOrdersBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   SetLogLevel("error");
   int64_t dead_ends = 0, migrations = 0;
-  for (uint64_t seed = 0, broken = 0;
-       seed < Number("CLUSTER_SIM_DEAD_END_SEEDS", 100) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfDeadEnds + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfDeadEnds + seed
-                           << " cluster_sim_test";
+  CheckSeeds(kSeedsOfDeadEnds, "CLUSTER_SIM_DEAD_END_SEEDS", 100, [&](CheckedCluster& checked, const ClusterScenario&) {
     migrations += checked.cluster().wires().migrations;
     for (const auto& client : checked.cluster().clients()) {
       dead_ends += std::ranges::count_if(client->choices, [](const auto& choice) {
         return choice.second.end.find("nothing allowed") != std::string::npos;
       });
     }
-  }
+  });
   std::cout << dead_ends << " answers came to a dead end; " << migrations << " migrations\n";
   EXPECT_GT(dead_ends, 50) << "else little was seen";
   EXPECT_GT(migrations, 0);
@@ -281,17 +249,10 @@ TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
 TEST(ClusterSim, NoSeedOfReadersBreaksAPromise) {
   SetLogLevel("error");
   int unread = 0, several = 0, completed = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_READER_SEEDS", 100);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfReaders + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfReaders + seed
-                           << " cluster_sim_test";
+  CheckSeeds(kSeedsOfReaders, "CLUSTER_SIM_READER_SEEDS", 100, [&](CheckedCluster& checked, const ClusterScenario&) {
     completed += checked.cluster().completed();
     unread += checked.cluster().most_unread() > 0, several += checked.cluster().most_unread() > 1;
-  }
+  });
   std::cout << completed << " requests answered; sequences without credit in " << unread << " seeds, several in "
             << several << "\n";
   for (int often : {unread, several}) EXPECT_GT(often, 10) << "else little was seen";
@@ -305,16 +266,9 @@ std::string RunWithMeddlers(uint64_t seed) {
 TEST(ClusterSim, NoSeedOfMeddlersBreaksAPromise) {
   SetLogLevel("error");
   int meddled = 0, completed = 0;
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number("CLUSTER_SIM_MEDDLER_SEEDS", 40);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(kSeedsOfMeddlers + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << kSeedsOfMeddlers + seed
-                           << " cluster_sim_test";
+  CheckSeeds(kSeedsOfMeddlers, "CLUSTER_SIM_MEDDLER_SEEDS", 40, [&](CheckedCluster& checked, const ClusterScenario&) {
     meddled += checked.cluster().wires().meddled, completed += checked.cluster().completed();
-  }
+  });
   std::cout << completed << " requests answered; " << meddled << " words about others' legs\n";
   EXPECT_GT(meddled, 1000) << "else little was seen";
 }
