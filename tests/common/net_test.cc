@@ -340,6 +340,30 @@ TEST(ConnectionPlaces, WhoIsSendingARequestGivesWayAsIfHeHadJustCome) {
   EXPECT_EQ(Full(places.Enter(*PlaceOf("127.0.0.1"))), kFull);
 }
 
+TEST(ConnectionPlaces, WhatWasAnsweredIsNoRequestThatComes) {
+  ConnectionPlaces places({.most = 4});
+  Places open, later;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(places.Enter(*open.emplace_back(PlaceOf("127.0.0.1"))).gave_way, nullptr);
+  const auto answer = [&](int i) {
+    EXPECT_TRUE(places.SetBusy(*open[i]));
+    places.SetIdle(*open[i]);
+  };
+  const auto gives_way = [&] {
+    Place& newcomer = *later.emplace_back(PlaceOf("127.0.0.1"));
+    const auto entered = places.Enter(newcomer);
+    EXPECT_TRUE(places.SetBusy(newcomer));
+    return entered.gave_way;
+  };
+  for (int i : {0, 3, 1, 2}) answer(i);
+  open[0]->Begins();
+  open[0]->brought = ConnectionPlaces::kBytesOfAPlace;
+  EXPECT_EQ(gives_way(), open[3]);  // 0 was looked at while it was sending
+  open[0]->brought += ConnectionPlaces::kBytesOfAPlace;
+  open[1]->Begins();
+  for (int i : {0, 1, 2}) answer(i);
+  for (int i : {0, 1, 2}) EXPECT_EQ(gives_way(), open[i]);
+}
+
 TEST(ConnectionPlaces, WhereAllAreSendingTheOldestGivesWay) {
   ConnectionPlaces places({.most = 3});
   Places open;

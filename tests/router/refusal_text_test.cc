@@ -19,7 +19,7 @@ TEST(RefusalText, BadWordsHaveAsManyBytesAsTheirTokensMayNeedBeforeTheyAreTokeni
             "`bad_words` has 2 words of 65537 bytes together, at most 65536 bytes are possible.");
   EXPECT_EQ(refusal(std::vector<std::string>(70'000, "w")),
             "`bad_words` has 70000 words of 70000 bytes together, at most 65536 bytes are possible.");
-  EXPECT_EQ(refusal(std::vector<std::string>(20'000, "w")), "`bad_words` has more than 4096 tokens in all.");
+  EXPECT_EQ(refusal(std::vector<std::string>(65'536, "w")), "`bad_words` has more than 4096 tokens in all.");
   EXPECT_EQ(refusal({std::string(1'000, 'w')}), "");
 }
 

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/str_cat.h"
 #include "tests/engine/step/fake_tokenizer.h"
 
 namespace baton::engine {
@@ -51,6 +53,26 @@ TEST_F(ShelvedHere, TheOldestMakesRoomBeyondSixtyFour) {
   EXPECT_NE(Get(1), first);
   EXPECT_EQ(shelf_.counts().compiled, kKept + 2);
   EXPECT_EQ(given_back_.size(), 2u);
+}
+
+/// Four stand back and leave the one place to the fifth, which keeps it: more would take the cores from each other.
+TEST(GrammarShelf, BehindFiveThatTakeLongAShortOneIsCompiledOnceOneOfThemHasEnded) {
+  const auto tokenizer = FakeTokenizer();
+  GrammarShelf shelf(*GrammarCompiler::Make(*tokenizer, {kEos}, kFakeVocab), {.at_once = 1, .give_back = [](auto) {}});
+  const auto who = std::make_shared<int>();
+  std::vector<std::string> compiled;  // the shelf's thread's until all are there
+  std::latch missing(6);
+  const auto get = [&](GrammarKind kind, const std::string& text) {
+    shelf.Get(std::make_shared<Grammar>(Grammar{kind, text}), who, [&, text](const GrammarShelf::Shared&) {
+      compiled.push_back(text);
+      missing.count_down();
+    });
+  };
+  for (const char* number : {"19973", "19979", "19991", "19993", "19997"})  // some 100 ms of work each
+    get(GrammarKind::kJsonSchema, StrCat(R"({"multipleOf":)", number, "}"));
+  get(GrammarKind::kRegex, "a");
+  missing.wait();
+  EXPECT_NE(compiled.front(), "a");
 }
 
 }  // namespace
