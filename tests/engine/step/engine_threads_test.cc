@@ -2,6 +2,7 @@
 // in by tasks, as in a worker. No sleeps: tests wait for what they expect, and time out.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <latch>
@@ -30,6 +31,19 @@ SteppedEngineOptions Options() {
   return o;
 }
 
+/// The machine's, and how often it was read.
+class CountedClock final : public Clock {
+ public:
+  TimePoint Now() const override {
+    ++reads;
+    return steady_.Now();
+  }
+  mutable std::atomic<int> reads{0};
+
+ private:
+  SteadyClock steady_;
+};
+
 // An engine over the fake model, and everything it said.
 class Running {
  public:
@@ -40,7 +54,7 @@ class Running {
     options.scheduler = o.scheduler;
     options.plan_ahead = o.ahead;
     engine = std::make_unique<Engine>(
-        options, EngineParts{.model = fake, .memory = *memory_, .ops = *ops_, .hasher = hasher, .clock = clock_},
+        options, EngineParts{.model = fake, .memory = *memory_, .ops = *ops_, .hasher = hasher, .clock = clock},
         [this](EngineOutputs out, Scheduler& s) { Take(std::move(out), s); });
   }
 
@@ -80,6 +94,7 @@ class Running {
 
   FakeModel fake;
   PrefixHasher hasher{HashKey{}};
+  CountedClock clock;
   std::unique_ptr<Engine> engine;
   /// Called for each output, on the scheduler thread. Set before the first request.
   std::function<void(const SequenceOutput&)> on_output;
@@ -105,7 +120,6 @@ class Running {
 
   std::unique_ptr<kernels::Ops> ops_;
   std::unique_ptr<KvMemory> memory_;
-  SteadyClock clock_;
   std::mutex mutex_;
   std::condition_variable news_;
   std::map<AnswerKey, Answer> answers_;
@@ -240,6 +254,16 @@ TEST_P(EngineThreads, AnEngineIsIdleWhenTheLastRequestHasEnded) {
   EXPECT_EQ(run.Now(1).finish, FinishReason::kLength);
   run.engine->WhenIdle([&] { at_once.set_value(); });
   Running::Await(at_once.get_future());
+}
+
+// It reads the clock for each task, and for the step that it then has none of.
+TEST_P(EngineThreads, WithNothingToDoItsThreadStandsStillUntilItIsAsked) {
+  constexpr int kTasks = 1000;
+  Running run;
+  run.Load();
+  const int before = run.clock.reads;
+  for (int i = 0; i < kTasks; ++i) run.Load();
+  EXPECT_LE(run.clock.reads - before, 2 * kTasks + 1);
 }
 
 TEST_P(EngineThreads, ShutdownAbortsEverythingAndTakesNothingMore) {
