@@ -50,6 +50,21 @@ TEST(LandingOutbox, IsReadOfNobodyWhoLendsNone) {
   }
 }
 
+TEST(LandingOutbox, IsOpenedOnceHoweverOftenItsOwnerGreetsAndOnACpuNeverSpokenOf) {
+  for (const bool on_device : {true, false}) {
+    OutboxWorld w(on_device);
+    testing::internal::CaptureStdout();
+    for (int greeting = 0; greeting < 2; ++greeting) {
+      w.told.writer = 0;
+      w.Greet();
+    }
+    EXPECT_EQ(w.ReadsOutbox(), on_device);
+    const std::string log = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(log.find("KV of prefill worker p1") != std::string::npos, on_device) << log;
+    EXPECT_EQ(w.mover.opened, on_device ? 1 : 0);
+  }
+}
+
 // A slot that a transport has filled is copied by the device that has pinned it; by the host where it could not. The
 // self-test's slot is pinned with the others, and nothing stays so.
 TEST(LandingPins, SlotsAreTakenByTheDeviceThatHasPinnedThem) {

@@ -83,9 +83,10 @@ class HostMover final : public KvMover {
   absl::StatusOr<std::shared_ptr<OpenedOutbox>> Open(std::string_view card) override {
     const auto found = Cards().outboxes.find(std::string(card));
     if (found == Cards().outboxes.end()) return absl::FailedPreconditionError("nobody has this card");
-    auto opened = std::make_shared<Opened>();
-    opened->memory = found->second.lock();
-    return opened;
+    ++opened;
+    auto outbox = std::make_shared<Opened>();
+    outbox->memory = found->second.lock();
+    return outbox;
   }
   absl::Status Fetch(const OpenedOutbox& from, int64_t at, int64_t to, int64_t bytes) override {
     const std::shared_ptr<Bytes> memory = static_cast<const Opened&>(from).memory;
@@ -130,6 +131,7 @@ class HostMover final : public KvMover {
 
   std::string sees_not;                         ///< why it sees no such writes; empty: it does
   int64_t gathered[3] = {}, scattered[3] = {};  ///< calls, by KvPacked
+  int opened = 0;                               ///< outboxes of others
   bool pins = true;
   std::vector<std::span<std::byte>> pinned;  ///< now
 
