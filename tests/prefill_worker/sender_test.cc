@@ -218,6 +218,7 @@ TEST(SenderOutbox, IsNamedToPeersThatShareMemoryAndFilledForThoseWhoReadIt) {
   World w(true, 4);
   w.Connect();
   EXPECT_EQ(w.decode.outbox, w.mover->outbox().card);
+  EXPECT_EQ(w.decode.buffer_bytes, w.mover->outbox().buffer_bytes);
   w.sender->Write(w.MakeWrite(0));
   w.Until([&] { return w.told.log == "Written(OK) "; });
   EXPECT_EQ(OutboxOf(w, 0), 0u) << "nobody has said that it reads the outbox";

@@ -39,7 +39,7 @@ class Decode final : public TransportEvents {
     const auto message = DecodeLaneMessage(bytes);
     ASSERT_TRUE(message.ok()) << message.status();
     if (const auto* hello = std::get_if<LaneHello>(&*message))
-      log += "Hello(" + hello->incarnation + ") ", outbox = hello->outbox;
+      log += "Hello(" + hello->incarnation + ") ", outbox = hello->outbox, buffer_bytes = hello->outbox_buffer_bytes;
     if (std::holds_alternative<ToDecode>(*message)) log += "Lane ";
   }
   void OnLost(PeerNumber, const absl::Status&) override { log += "Lost "; }
@@ -57,6 +57,7 @@ class Decode final : public TransportEvents {
   }
 
   std::string log, outbox;
+  uint64_t buffer_bytes = 0;  ///< of the outbox
 
  private:
   std::unique_ptr<Transport> transport_;

@@ -11,7 +11,7 @@ namespace baton::router {
 namespace {
 
 constexpr int32_t kSlot = 4;
-constexpr TimePoint kFlipStart{};
+constexpr TimePoint kFlipStart{std::chrono::hours(1)};
 constexpr Duration kPatience = std::chrono::seconds(5);
 
 FlipBook::Worker Serving(const std::string& incarnation, WorkerRole role) {

@@ -72,6 +72,7 @@ class NotedSink final : public AnswerSink {
   void OnAdmitted(const TokenizedRequest&, int64_t) override {}
   void OnPromptLogprobs(std::vector<PositionLogprobs>) override {}
   void OnDelta(ChoiceDelta&& delta, const RequestUsage&) override {
+    ++deltas;
     text += delta.text;
     tokens.insert(tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
   }
@@ -83,6 +84,7 @@ class NotedSink final : public AnswerSink {
   void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
   size_t UnsentBytes() const override { return unsent; }
 
+  int deltas = 0;
   std::vector<int32_t> tokens;
   std::string text, end;
   std::optional<int32_t> stop_token;
@@ -102,17 +104,19 @@ class RequestDriverTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete model_; }
 
-  Running Ask(const std::string& id, bool include_stop = false, const std::vector<std::string>& stop = {}) {
+  Running Ask(const std::string& id, bool include_stop = false, const std::vector<std::string>& stop = {},
+              const SamplingOptions& sampling = {}) {
     TokenizedRequest g;
     g.request_id = id;
     g.prompt = {5, 6, 7, 8, 9, 10, 11, 12};
-    g.sampling = ResolveSampling({}, {});
+    g.sampling = ResolveSampling(sampling, {});
     g.include_stop_str_in_output = include_stop;
     g.sampling.max_tokens = 3;
     g.sampling.seed = 1;
     g.timeout = timeout_;
     std::vector<ChoiceText> texts;
-    texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create(stop, false).value());
+    for (int32_t choice = 0; choice < g.sampling.n; ++choice)
+      texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create(stop, false).value());
     Running running;
     std::vector<AdmissionHold> tickets;
     tickets.push_back(std::get<AdmissionHold>(admission_.Enter({}, {})));
@@ -218,6 +222,24 @@ TEST_F(RequestDriverTest, ALateAnswerOfALostWorkersReservationSaysNothingOfTheNe
   Token("r", 1), Token("r", 2);
   EXPECT_EQ(r.sink->end, "done");
   EXPECT_EQ(workers_.tickets, (std::vector<std::string>{"second"}));
+}
+
+TEST_F(RequestDriverTest, AtItsEndEachLegIsForgotten) {
+  SamplingOptions two;
+  two.n = 2;
+  const Running r = Ask("r", false, {}, two);
+  for (uint32_t index : {0, 1}) {
+    RelayNews news;
+    news.attach_gen = workers_.gen.at("r"), news.index = index, news.position = 8, news.accepted = true;
+    news.token_ids = {100};
+    workers_.events.at("r")->OnNews(std::move(news));
+    loop_.Run();
+  }
+  workers_.next = {{kD2}};
+  Lose("r", kD1);
+  EXPECT_EQ(workers_.forgotten, "");
+  r.call->ClientGone();
+  EXPECT_EQ(workers_.forgotten, "r w2; r#0 w2; r#1 w2; ") << "of the choices, which went on alone, too";
 }
 
 TEST_F(RequestDriverTest, ALateEndOfAnEarlierPrefillLegGivesNoLoadBack) {
@@ -352,6 +374,24 @@ TEST_F(RequestDriverTest, TokensBehindAStopStringAreNoPartOfTheAnswer) {
   loop_.Run();
   EXPECT_EQ(r.sink->text, "a");
   EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68})) << "the token that ends the stop string is the last one";
+  EXPECT_EQ(r.sink->end, "done");
+}
+
+TEST_F(RequestDriverTest, PartsBehindAStopStringOfAnAnswerThatIsHeldToItsEndAreNoneOfIt) {
+  SamplingOptions beams;
+  beams.use_beam_search = true;
+  const Running r = Ask("r", false, {"b"}, beams);
+  for (uint64_t position : {8, 10}) {
+    RelayNews news;
+    news.attach_gen = workers_.gen.at("r"), news.position = position, news.accepted = true;
+    news.token_ids = {67, 68};  // a and b
+    if (position == 10) news.finish = FinishReason::kLength;
+    workers_.events.at("r")->OnNews(std::move(news));
+    loop_.Run();
+    EXPECT_EQ(r.sink->deltas, position == 10 ? 1 : 0);
+  }
+  EXPECT_EQ(r.sink->text, "a");
+  EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68}));
   EXPECT_EQ(r.sink->end, "done");
 }
 

@@ -201,11 +201,13 @@ TEST(QuantizedFiles, WhatDoesNotFitIsNamedWithItsNumbers) {
   GoldenLayer type(goldens["packed"]);
   type.Tensor(".weight_scale").type = "I16";
   EXPECT_THAT(type.ErrorOf(), HasSubstr("weight_scale has type I16, not F16, BF16 or F32"));
-  GoldenLayer order(goldens["gptq_ordered"]);
-  order.Tensor(".g_idx").bytes[5 * 4] = 4;
-  EXPECT_THAT(order.ErrorOf(), HasSubstr("g_idx: input 5 is of group 4 of 4"));
-  order.Tensor(".g_idx").name = "elsewhere";
-  EXPECT_THAT(order.ErrorOf(), HasSubstr("up_proj.g_idx is missing, the config says that inputs are ordered"));
+  for (const char* ordered : {"gptq_ordered", "packed_ordered"}) {
+    GoldenLayer order(goldens[ordered]);
+    order.Tensor("g_idx").bytes[5 * 4] = 4;
+    EXPECT_THAT(order.ErrorOf(), HasSubstr("g_idx: input 5 is of group 4 of 4"));
+    order.Tensor("g_idx").name = "elsewhere";
+    EXPECT_THAT(order.ErrorOf(), HasSubstr("g_idx is missing, the config says that inputs are ordered"));
+  }
   GoldenLayer words(goldens["awq"]);
   words.n_ = 12;
   EXPECT_THAT(words.ErrorOf(), HasSubstr("12 outputs are not whole words of 8 codes of 4 bits"));
