@@ -243,10 +243,11 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
       "new connections on the gRPC port from one client address (IPv6: one /64), half of it at once that ask nothing; "
       "0 = no limit; none for 127.0.0.1 and ::1 unless --max-connections-per-address is given",
       Range(0, 1 << 20));
-  field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
-        Range(1, 1 << 30));
+  field("max-running-requests", c.max_running_requests, "",
+        "requests in the router at once; more, or 7/8 of it of one of several API keys, is 429", Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",
-        "prompt tokens of all requests in the router; more is 429", Range(1, int64_t{1} << 50));
+        "prompt tokens of all requests in the router; more, or 7/8 of it of one of several API keys, is 429",
+        Range(1, int64_t{1} << 50));
   field("max-choices", c.max_choices, "", "n times prompts in one request", Range(1, 65536));
   field("max-logprobs", c.max_logprobs, "", "top_logprobs and prompt_logprobs a request may ask for", Range(0, 1024));
   field("enable-force-include-usage", c.enable_force_include_usage, "",

@@ -132,7 +132,7 @@ class RouterServer::Parts {
         model(std::move(m)),
         keys(std::move(k)),
         name(PublicModelName(config, model)),
-        admission(config.max_running_requests, config.max_running_tokens),
+        admission(config.max_running_requests, config.max_running_tokens, keys.several()),
         budget(config.retry_budget, kRetriesAtLeast, admission),
         metrics(name),
         events(clock, UnixMs(),

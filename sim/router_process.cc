@@ -172,7 +172,7 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
   view->asked = time_.Now();
   auto place = life.admission.Enter(/*connected=*/{}, time_.Now());
   if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
-  auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()));
+  auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()), time_.Now());
   if (const auto* error = std::get_if<router::ApiError>(&room)) return sink->OnFailed(*error);
   std::vector<router::AdmissionHold> tickets;
   tickets.push_back(std::move(std::get<router::AdmissionHold>(place)));

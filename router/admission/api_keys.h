@@ -26,6 +26,8 @@ class ApiKeys {
 
   /// No keys: everyone may.
   bool open() const { return keys_.empty(); }
+  /// Whose they are is more than one.
+  bool several() const { return accounts_.size() > 1; }
   /// `authorization`: the header's value, "Bearer KEY". Takes the same time whether and where a key matches, and
   /// however many there are.
   bool Allows(std::string_view authorization) const { return open() || Find(authorization) != nullptr; }

@@ -78,6 +78,16 @@ void KeyAccount::TakeCompletion(int64_t tokens, TimePoint now) {
   tokens_.room -= static_cast<double>(tokens);
 }
 
+void KeyAccount::RefusedForShare() {
+  std::lock_guard lock(mutex_);
+  ++use_.refused_for_share;
+}
+
+void KeyAccount::EndedUnread() {
+  std::lock_guard lock(mutex_);
+  ++use_.ended_unread;
+}
+
 KeyAccount::Use KeyAccount::use() const {
   std::lock_guard lock(mutex_);
   return use_;

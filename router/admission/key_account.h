@@ -26,6 +26,7 @@ class KeyAccount {
   struct Use {
     int64_t requests = 0, prompt_tokens = 0, completion_tokens = 0;
     int64_t refused_for_requests = 0, refused_for_tokens = 0;
+    int64_t refused_for_share = 0, ended_unread = 0;  ///< so that others have places of the router
   };
 
   KeyAccount(std::string name, const Limits& limits) : name_(std::move(name)), limits_(limits) {}
@@ -42,6 +43,9 @@ class KeyAccount {
   std::optional<ApiError> TakePrompt(int64_t tokens, TimePoint now);
   /// What it was answered. Always taken: whoever has used more waits longer.
   void TakeCompletion(int64_t tokens, TimePoint now);
+  /// The router has none for one more of his, or one of his answers, which nobody read, gave way.
+  void RefusedForShare();
+  void EndedUnread();
   int32_t Priority(int32_t asked) const { return limits_.priority ? std::max(asked, *limits_.priority) : asked; }
 
   Use use() const;

@@ -42,6 +42,7 @@ class GenerateStream final : public AnswerSink, public std::enable_shared_from_t
   void OnDone(const RequestSummary& summary) override;
   void OnFailed(const ApiError& error) override;
   size_t UnsentBytes() const override { return stream_->unsent_bytes(); }
+  uint64_t TakenBytes() const override { return stream_->taken_bytes(); }
 
  private:
   v1::GenerateChunk Chunk(uint32_t index);

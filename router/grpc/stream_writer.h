@@ -65,6 +65,10 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     std::lock_guard lock(mutex_);
     return unsent_bytes_;
   }
+  uint64_t taken_bytes() const {
+    std::lock_guard lock(mutex_);
+    return taken_bytes_;
+  }
   /// Messages that the client took.
   uint64_t taken() const {
     std::lock_guard lock(mutex_);
@@ -73,7 +77,9 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
 
   void OnWriteDone(bool ok) override {
     std::unique_lock lock(mutex_);
-    unsent_bytes_ -= queue_.front().ByteSizeLong();
+    const size_t bytes = queue_.front().ByteSizeLong();
+    unsent_bytes_ -= bytes;
+    taken_bytes_ += bytes;
     queue_.pop_front();
     ++taken_;
     if (!ok) {
@@ -109,7 +115,7 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   mutable std::mutex mutex_;
   std::deque<Message> queue_;  // the front one is being written
   size_t unsent_bytes_ = 0;
-  uint64_t taken_ = 0;
+  uint64_t taken_ = 0, taken_bytes_ = 0;
   std::optional<grpc::Status> finish_;
   std::recursive_mutex context_mutex_;    // TryCancel may call back at once
   grpc::CallbackServerContext* context_;  // null when the call is over

@@ -77,6 +77,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   }
 
   size_t UnsentBytes() const override { return pending_.size() + in_flight_; }
+  uint64_t TakenBytes() const override { return taken_; }
 
   void Watch(std::function<void()> gone, size_t over_bytes, std::function<void()> drained) override {
     if (gone_) return gone();
@@ -94,6 +95,11 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   std::string TakeOutput() {
     in_flight_ = pending_.size();
     return std::exchange(pending_, {});
+  }
+  /// Gives `bytes`.
+  size_t Took(size_t bytes) {
+    taken_ += bytes;
+    return bytes;
   }
   void Sent() {
     in_flight_ = 0;
@@ -128,7 +134,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     flush_posted_ = false;
     if (idle_ == nullptr || pending_.empty()) return;
     boost::system::error_code error;
-    const size_t sent = idle_->WriteNow(pending_, error);
+    const size_t sent = Took(idle_->WriteNow(pending_, error));
     if (!error && sent == pending_.size()) {
       pending_.clear();  // keeps its memory
       return Sent();
@@ -156,6 +162,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   const bool http11_, head_only_;
   std::string pending_;
   size_t in_flight_ = 0;
+  uint64_t taken_ = 0;
   size_t over_bytes_ = 0;
   bool over_ = false;  // more than over_bytes_ have waited since everything was taken
   bool started_ = false, chunked_ = false, ended_ = false, gone_ = false;

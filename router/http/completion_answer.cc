@@ -30,6 +30,7 @@ class CompletionAnswer::PromptSink final : public AnswerSink {
   void OnDone(const RequestSummary& s) override { answer_->Done(prompt_, s); }
   void OnFailed(const ApiError& e) override { answer_->Failed(e); }
   size_t UnsentBytes() const override { return answer_->exchange_->UnsentBytes(); }
+  uint64_t TakenBytes() const override { return answer_->exchange_->TakenBytes(); }
 
  private:
   const std::shared_ptr<CompletionAnswer> answer_;

@@ -273,7 +273,7 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
     while (exchange.has_output()) {
       const std::string output = exchange.TakeOutput();
       // A client that keeps up takes all at once: no timer, no turn of the loop.
-      size_t sent = stream.WriteNow(output, error);
+      size_t sent = exchange.Took(stream.WriteNow(output, error));
       if (error == asio::error::would_block) error = {};
       const bool waits = !error && sent < output.size();
       std::optional<steady_clock::time_point> by;  // of what waits of one that is not
@@ -285,8 +285,8 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientConnection& c) {
         stream.tcp().expires_at(std::min(soon, all_by.value_or(*by)));
         const asio::const_buffer wire = stream.Wire(std::string_view(output).substr(sent), error);
         if (error) break;
-        sent +=
-            stream.Sent(co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error)));
+        sent += exchange.Took(stream.Sent(
+            co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error))));
       }
       if (waits) stream.tcp().expires_never();
       if (error == beast::error::timeout) Closed("slow-reader", c.place.from());

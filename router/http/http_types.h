@@ -48,6 +48,8 @@ class HttpExchange {
   virtual void End() = 0;
   /// Bytes given to Write that the client has not taken.
   virtual size_t UnsentBytes() const = 0;
+  /// Those that it has, with what frames them.
+  virtual uint64_t TakenBytes() const = 0;
   /// `gone`: the client closed or broke the connection before the end. `drained`: everything written was taken, after
   /// more than `over_bytes` had waited. A client that has left already is `gone` at once, inside this call.
   virtual void Watch(std::function<void()> gone, size_t over_bytes, std::function<void()> drained) = 0;

@@ -58,7 +58,7 @@ std::vector<KeyUse> UsesOf(const ApiKeys& keys) {
   for (const KeyAccount* account : keys.accounts()) {
     const KeyAccount::Use use = account->use();
     out.push_back({account->name(), use.requests, use.prompt_tokens, use.completion_tokens, use.refused_for_requests,
-                   use.refused_for_tokens});
+                   use.refused_for_tokens, use.refused_for_share, use.ended_unread});
   }
   return out;
 }

@@ -161,9 +161,11 @@ struct RouterMetrics::Families {
       const char* tokens = "Tokens that requests of the key have used";
       grow("baton_key_tokens_total", tokens, {{"kind", "prompt"}}, use.prompt_tokens);
       grow("baton_key_tokens_total", tokens, {{"kind", "completion"}}, use.completion_tokens);
-      const char* refused = "Requests over a limit of the key";
+      const char* refused = "Requests over a limit of the key, or that gave way to others'";
       grow("baton_key_refused_total", refused, {{"limit", "requests-per-minute"}}, use.refused_for_requests);
       grow("baton_key_refused_total", refused, {{"limit", "tokens-per-minute"}}, use.refused_for_tokens);
+      grow("baton_key_refused_total", refused, {{"limit", "share"}}, use.refused_for_share);
+      grow("baton_key_refused_total", refused, {{"limit", "unread"}}, use.ended_unread);
     };
     KeyUse others{"(others)"};
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -176,6 +178,8 @@ struct RouterMetrics::Families {
       others.completion_tokens += keys[i].completion_tokens;
       others.refused_for_requests += keys[i].refused_for_requests;
       others.refused_for_tokens += keys[i].refused_for_tokens;
+      others.refused_for_share += keys[i].refused_for_share;
+      others.ended_unread += keys[i].ended_unread;
     }
     if (keys.size() > kMostKeys) show(others);
   }

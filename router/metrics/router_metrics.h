@@ -42,10 +42,12 @@ struct GrammarCounts {
   double compile_s = 0;
 };
 
-/// What a named API key has used, and how often it was refused by which limit of its own.
+/// What a named API key has used, how often it was refused by which limit of its own, and what it had to leave to
+/// others.
 struct KeyUse {
   std::string name;
   int64_t requests = 0, prompt_tokens = 0, completion_tokens = 0, refused_for_requests = 0, refused_for_tokens = 0;
+  int64_t refused_for_share = 0, ended_unread = 0;
 };
 
 /// The router's gauges at the moment of a scrape.

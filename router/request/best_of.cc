@@ -82,6 +82,7 @@ class LikeliestSink final : public AnswerSink {
   }
   void OnFailed(const ApiError& error) override { sink_->OnFailed(error); }
   size_t UnsentBytes() const override { return 0; }
+  uint64_t TakenBytes() const override { return 0; }
 
  private:
   struct Choice {

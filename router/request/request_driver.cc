@@ -64,6 +64,7 @@ void RequestDriver::ClientGone() {
 
 void RequestDriver::OutputDrained() {
   if (finished_ || !std::exchange(withholds_, false)) return;
+  still_ = {};
   for (uint32_t i = 0; i < withheld_.size(); ++i) {
     if (withheld_[i] > 0) flow_.Consumed(i, std::exchange(withheld_[i], 0));
   }
@@ -311,7 +312,7 @@ void RequestDriver::Do(EmitTokens&& action) {
   if (text.stopped()) return flow_.ChoiceStopped(action.index);
   if (sink_->UnsentBytes() > static_cast<size_t>(services_.config.write_buffer_bytes)) {
     withheld_[action.index] += emitted;
-    withholds_ = true;
+    if (!std::exchange(withholds_, true)) StandStill();
   } else {
     flow_.Consumed(action.index, emitted);
   }
@@ -422,6 +423,7 @@ void RequestDriver::Finish(const char* reason, std::string_view error) {
   if (services_.config.log_requests) Log(reason, error, Seconds(took));
   if (services_.traces != nullptr) Trace(reason, error, took);
   if (trail_) EndTrail(reason, error);
+  still_ = {};
   sink_.reset();
   tickets_.clear();
 }

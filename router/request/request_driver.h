@@ -64,6 +64,8 @@ class AnswerSink {
   virtual void OnFailed(const ApiError& error) = 0;
   /// Answer bytes that the client has not taken yet.
   virtual size_t UnsentBytes() const = 0;
+  /// Those that it has.
+  virtual uint64_t TakenBytes() const = 0;
 };
 
 /// The services that all requests share; they outlive the requests.
@@ -123,6 +125,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void Do(Complete action);
   void Do(Fail action);
   void Do(ArmTimer action);
+  void StandStill();
+  void GiveWay();
   void TokenTimes(size_t tokens, uint32_t index);
   void Finish(const char* reason, std::string_view error = {});
   void Trace(const char* reason, std::string_view error, Duration took) const;
@@ -162,6 +166,9 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   const char* last_reason_ = "stop";
   bool pumping_ = false, finished_ = false;
   bool withholds_ = false;  ///< some withheld_ is not 0
+  StillHold still_;         ///< while it withholds
+  TimePoint still_since_;
+  uint64_t taken_then_ = 0;  ///< bytes, at still_since_
 };
 
 }  // namespace baton::router

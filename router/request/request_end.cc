@@ -1,13 +1,44 @@
-// What is told of a request at its end: spans, the last event of its trail, a line of the log.
+// A request that gives way to others. What is told of a request at its end: spans, the last event of its trail, a line
+// of the log.
 #include <chrono>
 #include <optional>
 #include <utility>
 
+#include "common/str_cat.h"
 #include "router/request/request_driver.h"
 #include "router/request/request_input.h"
 #include "router/request/request_log.h"
 
 namespace baton::router {
+
+void RequestDriver::StandStill() {
+  still_since_ = services_.clock.Now();
+  taken_then_ = sink_->TakenBytes();
+  still_ = services_.admission.StandsStill(account_, still_since_, [weak = weak_from_this(), &loop = loop_] {
+    loop.Post([weak] {
+      if (auto self = weak.lock()) self->GiveWay();
+    });
+  });
+}
+
+// Another key's request needs its place. A client that has read meanwhile, if slowly, keeps it.
+void RequestDriver::GiveWay() {
+  if (finished_ || !withholds_) return;
+  const double seconds = Seconds(services_.clock.Now() - still_since_);
+  const auto taken = static_cast<double>(sink_->TakenBytes() - taken_then_);
+  if (taken >= seconds * Admission::kReadBytesPerSecond) return StandStill();
+  const StillHold until_all_has_ended = std::move(still_);  // of a list of prompts the others end with it
+  if (account_ != nullptr) account_->EndedUnread();
+  flow_.ClientGone();
+  Pump();
+  const ApiError error =
+      Overloaded(StrCat("this answer was not read for ", static_cast<int64_t>(seconds),
+                        " s, and its API key holds more than its share while others ask"),
+                 {services_.admission.running(), services_.admission.PredictedWaitMs(), "--max-running-requests"});
+  const auto sink = sink_;
+  Finish("error", error.message);
+  sink->OnFailed(error);
+}
 
 void RequestDriver::Trace(const char* reason, std::string_view error, Duration took) const {
   const RequestUsage usage = Usage();

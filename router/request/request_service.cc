@@ -60,7 +60,7 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   };
   const TimePoint arrived = services_.clock.Now();
   if (services_.events != nullptr) trail = services_.events->Begin(input.request_id, arrived);
-  auto place = services_.admission.Enter(input.connected, arrived);
+  auto place = services_.admission.Enter(input.connected, arrived, input.account);
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
   const bool fcfs = services_.config.scheduling_policy == "fcfs";
   if (fcfs) input.priority = 0;
@@ -109,7 +109,7 @@ void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>
   if (auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
   auto& ready = std::get<PreparedRequest>(prepared);
   const auto tokens = static_cast<int64_t>(ready.generation.prompt.size());
-  auto room = services_.admission.EnterTokens(tokens);
+  auto room = services_.admission.EnterTokens(tokens, services_.clock.Now(), handle->account_);
   if (auto* error = std::get_if<ApiError>(&room)) return refuse(*error);
   if (KeyAccount* account = handle->account_) {
     if (const auto error = account->TakePrompt(tokens, services_.clock.Now())) return refuse(*error);

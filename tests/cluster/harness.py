@@ -259,15 +259,16 @@ def in_parallel(calls):
     return results
 
 
-def not_reading(cluster, body):
-    """A client that has sent its request and reads nothing of the answer."""
+def not_reading(cluster, body, key=None):
+    """A client that has sent its request, with its API key, and reads nothing of the answer."""
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect((cluster.host, int(cluster.port)))
     if cluster.tls:
         s = cluster.tls.wrap_socket(s, server_hostname=cluster.host)
     data = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
+    who = f"Authorization: Bearer {key}\r\n" if key else ""
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{who}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     s.sendall(head.encode() + data)
     return s
 
@@ -275,10 +276,10 @@ def not_reading(cluster, body):
 class HeldStream:
     """A streamed completion in the middle of its answer: its text is more than all buffers hold, and nobody reads on before rest()."""
 
-    def __init__(self, cluster, **fields):
+    def __init__(self, cluster, key=None, **fields):
         self.body = {"model": "tiny-llama", "prompt": "one two three", "max_tokens": 1000, "temperature": 0, "ignore_eos": True, "n": 4,
                      "logprobs": 20, **fields}
-        self.socket = not_reading(cluster, {**self.body, "stream": True})
+        self.socket = not_reading(cluster, {**self.body, "stream": True}, key)
         self.socket.settimeout(60)
         self.response = http.client.HTTPResponse(self.socket)
         self.response.begin()
@@ -289,6 +290,7 @@ class HeldStream:
         return self
 
     def __exit__(self, *_):
+        self.response.close()  # else the connection stays
         self.socket.close()
 
     def rest(self):

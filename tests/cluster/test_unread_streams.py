@@ -1,8 +1,12 @@
 """Streams that nobody reads. Answers that a client asks for and does not read keep no other waiting. Streams of a worker's port that a peer
 opens and does not read: how many he may have, for how long, and that its routers notice nothing."""
 import contextlib
+import json
+import pathlib
+import re
 import socket
 import struct
+import tempfile
 import time
 import unittest
 
@@ -130,6 +134,65 @@ class UnreadAnswers(unittest.TestCase):
             since = time.monotonic()
             c.wait_until(lambda: time.monotonic() > since + 3, "six times as long as a worker may stand still")
             self.read_to_their_ends(c, [held], self.whole(c, held.body, 2)[1:])
+
+
+class UnreadAnswersOfAKey(unittest.TestCase):
+    """One API key asks for much and reads none of it, while others ask."""
+
+    LISTED = {"prompt": ["one two", "two three", "three four", "four five"], "max_tokens": 900, "temperature": 1, "n": 1, "logprobs": 10}
+
+    def ask(self, key, **fields):
+        return self.cluster.post("/v1/completions", {"model": "tiny-llama", "prompt": "a b", "max_tokens": 4, **fields}, headers={"Authorization": f"Bearer {key}"})
+
+    def holds(self, stack, key, most, **fields):
+        """Streams of the key, which nobody reads: as many as it gets, at most so many; and why it gets no more."""
+        held = []
+        while len(held) < most:
+            stream = HeldStream.__new__(HeldStream)
+            try:
+                stream.__init__(self.cluster, key=key, **fields, seed=len(held))
+            except AssertionError as why:
+                stream.socket.close()
+                return held, json.loads(why.args[0])["error"]
+            held.append(stack.enter_context(stream))
+        return held, None
+
+    def test_leave_places_to_others_and_give_way(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        keys = pathlib.Path(folder, "keys")
+        keys.write_text("sk-greedy name=greedy\nsk-other name=other\nsk-third name=third\n")
+        with Cluster(args=["--api-key-file", keys, "--max-running-requests", 16, "--write-timeout-ms", 600000]) as c, contextlib.ExitStack() as stack:
+            self.cluster = c
+            want = [[choice["text"] for choice in self.ask("sk-greedy", **self.LISTED, ignore_eos=True, seed=seed).json()["choices"]] for seed in range(3)]
+            greedy, why = self.holds(stack, "sk-greedy", 4, **self.LISTED)
+            self.assertEqual(len(greedy), 3, "three lists of four are all that one key may have of 16")
+            self.assertEqual(why["flag"], "--max-running-requests")
+            self.assertIn("of this API key", why["message"])
+            c.wait_until(lambda: c.metric("baton_sequences_unread") == 12, "they stand still", 120)
+            asked = time.monotonic()
+            other = []
+
+            def has_its_share():
+                more, _ = self.holds(stack, "sk-other", 7 - len(other))
+                other.extend(more)
+                return len(other) == 7
+
+            c.wait_until(has_its_share, "another key has as many as two may have each", 30)
+            self.assertLess(time.monotonic() - asked, 30)
+            self.assertEqual(self.ask("sk-other").status, 429, "and no more")
+            self.assertEqual(self.ask("sk-third").status, 200, "there is still one for a third")
+            got = in_parallel([lambda s=s: s.rest() for s in greedy])
+            broken = [data for data in got if "error" in data[-1] or "error" in data[-2]]
+            self.assertEqual(len(broken), 1, "one of its answers is ended")
+            error = json.loads(next(e for e in broken[0] if '"error"' in e))["error"]
+            self.assertEqual((error["code"], error["flag"]), ("overloaded", "--max-running-requests"))
+            self.assertRegex(error["message"], r"this answer was not read for \d+ s, and its API key holds more than its share")
+            for data, answers_of_one in zip(got, want, strict=True):
+                if data is not broken[0]:
+                    self.assertEqual(texts(data), answers_of_one)
+            counted = dict(re.findall(r'^baton_key_refused_total{.*key="greedy",limit="(share|unread)".*} (\d+)$', c.get("/metrics").body, re.M))
+            self.assertEqual(counted["unread"], "1")
+            self.assertGreater(int(counted["share"]), 0)
 
 
 class UnreadStreams(Routers):

@@ -4,11 +4,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/str_cat.h"
+#include "router/admission/key_account.h"
 #include "router/admission/request_ids.h"
 #include "router/request/text_pool.h"
 
@@ -52,13 +56,13 @@ TEST(Admission, PlacesAreBoundedAndGivenBack) {
 TEST(Admission, TokensAreBoundedButOneLargeRequestFits) {
   Admission admission(10, 100);
   {
-    auto large = admission.EnterTokens(5000);
+    auto large = admission.EnterTokens(5000, {});
     EXPECT_TRUE(Ok(large)) << "alone it may be larger than the limit, else it could never run";
-    EXPECT_FALSE(Ok(admission.EnterTokens(1)));
+    EXPECT_FALSE(Ok(admission.EnterTokens(1, {})));
   }
-  auto half = admission.EnterTokens(60);
-  EXPECT_FALSE(Ok(admission.EnterTokens(60)));
-  EXPECT_TRUE(Ok(admission.EnterTokens(40)));
+  auto half = admission.EnterTokens(60, {});
+  EXPECT_FALSE(Ok(admission.EnterTokens(60, {})));
+  EXPECT_TRUE(Ok(admission.EnterTokens(40, {})));
 }
 
 TEST(Admission, ATicketThatMovedReturnsItsPlaceOnce) {
@@ -106,6 +110,134 @@ TEST(Admission, PredictedWaitFollowsFinishedRequests) {
   EXPECT_EQ(admission.PredictedWaitMs(), 400) << "two of them run: one ends every 400 ms";
   admission.Finished(std::chrono::milliseconds(1600));
   EXPECT_EQ(admission.PredictedWaitMs(), 440) << "the newest request is a tenth of the mean: 880 ms";
+}
+
+// A key by its number; the accounts outlive what is asked of them.
+KeyAccount* Key(size_t number) {
+  static std::deque<KeyAccount> accounts;
+  while (accounts.size() <= number) accounts.emplace_back(StrCat("key-", accounts.size()), KeyAccount::Limits{});
+  return &accounts[number];
+}
+
+// Places of a key, as many as it gets.
+std::vector<AdmissionHold> Fill(Admission& admission, KeyOwner owner, TimePoint now = {}) {
+  std::vector<AdmissionHold> held;
+  while (true) {
+    auto one = admission.Enter({}, now, owner);
+    if (!Ok(one)) return held;
+    held.push_back(std::move(std::get<AdmissionHold>(one)));
+  }
+}
+
+TEST(Admission, EachOfSeveralKeysLeavesAnEighthOfWhatItFindsToOthers) {
+  Admission admission(1024, 1 << 20, /*several_keys=*/true);
+  std::vector<std::vector<AdmissionHold>> held;
+  std::vector<size_t> places;
+  for (size_t key = 0; key < 5; ++key) places.push_back(held.emplace_back(Fill(admission, Key(key))).size());
+  EXPECT_EQ(places, (std::vector<size_t>{896, 112, 14, 1, 1})) << "whoever holds nothing may have the last one";
+  const auto refused = admission.Enter({}, {}, Key(0));
+  EXPECT_NE(std::get<ApiError>(refused).message.find("1024 requests"), std::string::npos);
+  held.clear();
+  for (int i = 0; i < 1024; ++i) {
+    for (size_t key = 0; key < 2; ++key) {
+      auto one = admission.Enter({}, {}, Key(key));
+      if (Ok(one)) held.emplace_back().push_back(std::move(std::get<AdmissionHold>(one)));
+    }
+  }
+  EXPECT_EQ(held.size(), 955u) << "two that ask in turn have 478 and 477";
+}
+
+TEST(Admission, WhereThereIsOneKeyItMayHaveAllPlaces) {
+  Admission admission(64, 1000);
+  EXPECT_EQ(Fill(admission, Key(0)).size(), 64u);
+}
+
+TEST(Admission, OfPromptTokensAKeyLeavesSomeToOthersToo) {
+  Admission admission(10, 800, /*several_keys=*/true);
+  const auto alone = admission.EnterTokens(790, {}, Key(0));
+  ASSERT_TRUE(Ok(alone)) << "whoever holds nothing may have what is free";
+  const auto more = admission.EnterTokens(5, {}, Key(0));
+  ASSERT_FALSE(Ok(more));
+  EXPECT_EQ(std::get<ApiError>(more).overload->flag, "--max-running-tokens");
+  EXPECT_NE(std::get<ApiError>(more).message.find("790 of this API key"), std::string::npos);
+  EXPECT_EQ(Key(0)->use().refused_for_share > 0, true);
+  EXPECT_TRUE(Ok(admission.EnterTokens(10, {}, Key(1))));
+}
+
+// Answers of a key that have stood still since 0, as many as it gets places; which of them were told to give way.
+class Unread {
+ public:
+  Unread(Admission& admission, KeyOwner owner) : places_(Fill(admission, owner)) {
+    for (size_t i = 0; i < places_.size(); ++i)
+      still_.push_back(admission.StandsStill(owner, {}, [this, i] { told.push_back(i); }));
+  }
+  size_t size() const { return places_.size(); }
+  void End(size_t i) {
+    still_[i] = {};
+    places_[i] = AdmissionHold();
+  }
+
+  std::vector<size_t> told;
+
+ private:
+  std::vector<AdmissionHold> places_;
+  std::vector<StillHold> still_;
+};
+
+TEST(Admission, AnAnswerThatStandsStillGivesWayToAKeyBelowItsShare) {
+  Admission admission(16, 1000, /*several_keys=*/true);
+  const TimePoint soon{Admission::kStill - Duration(1)}, later{Admission::kStill};
+  Unread greedy(admission, Key(0));
+  ASSERT_EQ(greedy.size(), 14u);
+  std::vector<AdmissionHold> other = Fill(admission, Key(1), soon);
+  EXPECT_EQ(other.size(), 1u);
+  EXPECT_TRUE(greedy.told.empty()) << "a client may stand still for a while";
+  while (other.size() < 7) {
+    auto one = admission.Enter({}, later, Key(1));
+    ASSERT_EQ(greedy.told.size(), other.size()) << "one for each";
+    EXPECT_EQ(greedy.told.back(), other.size() - 1) << "the one that has stood still for longest";
+    greedy.End(greedy.told.back());
+    ASSERT_TRUE(Ok(one));
+    other.push_back(std::move(std::get<AdmissionHold>(one)));
+  }
+  EXPECT_FALSE(Ok(admission.Enter({}, later, Key(1)))) << "it has its share";
+  EXPECT_EQ(greedy.told.size(), 6u);
+}
+
+TEST(Admission, OfSeveralKeysBeyondTheirSharesTheOneWithMostGivesWay) {
+  Admission admission(64, 1000, /*several_keys=*/true);
+  Unread most(admission, Key(0)), some(admission, Key(1));
+  ASSERT_EQ(std::pair(most.size(), some.size()), std::pair(size_t{56}, size_t{7}));
+  auto last = admission.Enter({}, {}, Key(2));
+  ASSERT_TRUE(Ok(last));
+  EXPECT_FALSE(Ok(admission.Enter({}, TimePoint{Admission::kStill}, Key(1)))) << "there is none until one has ended";
+  EXPECT_EQ(most.told.size(), 1u);
+  EXPECT_TRUE(some.told.empty());
+  most.End(0);
+  EXPECT_TRUE(Ok(admission.Enter({}, TimePoint{Admission::kStill}, Key(2))));
+}
+
+TEST(Admission, OneAnswerOfAKeyGivesWayAtATimeForItMayHoldManyPlaces) {
+  Admission admission(16, 1000, /*several_keys=*/true);
+  Unread greedy(admission, Key(0));
+  std::vector<AdmissionHold> other = Fill(admission, Key(1), TimePoint{Admission::kStill});
+  EXPECT_EQ(other.size(), 2u) << "both that were free";
+  EXPECT_EQ(greedy.told, std::vector<size_t>{0});
+  for (size_t i = 0; i < 4; ++i) greedy.End(i);
+  for (auto& one : Fill(admission, Key(1), TimePoint{Admission::kStill})) other.push_back(std::move(one));
+  EXPECT_EQ(other.size(), 6u);
+  EXPECT_EQ(greedy.told.size(), 2u);
+}
+
+TEST(Admission, WhoGoesOnReadingIsNotTold) {
+  Admission admission(8, 1000, /*several_keys=*/true);
+  std::vector<AdmissionHold> greedy = Fill(admission, Key(0));
+  {
+    const StillHold read_again = admission.StandsStill(Key(0), {}, [] { FAIL(); });
+  }
+  const auto first = admission.Enter({}, {}, Key(1));
+  ASSERT_TRUE(Ok(first));
+  EXPECT_FALSE(Ok(admission.Enter({}, TimePoint{Admission::kStill}, Key(1))));
 }
 
 TEST(TextPool, ItsQueueIsBounded) {

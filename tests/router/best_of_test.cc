@@ -92,6 +92,7 @@ class HeardAnswer final : public AnswerSink {
   }
   void OnDone(const RequestSummary& s) override { absl::StrAppend(&text, " done ", s.usage.completion_tokens); }
   void OnFailed(const ApiError& e) override { text += " failed " + e.message; }
+  uint64_t TakenBytes() const override { return 0; }
   size_t UnsentBytes() const override { return 1 << 30; }
   std::string text;
 };

@@ -83,12 +83,14 @@ class NotedSink final : public AnswerSink {
   }
   void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
   size_t UnsentBytes() const override { return unsent; }
+  uint64_t TakenBytes() const override { return taken; }
 
   int deltas = 0;
   std::vector<int32_t> tokens;
   std::string text, end;
   std::optional<int32_t> stop_token;
   size_t unsent = 0;
+  uint64_t taken = 0;
   StageTimings timings;
 };
 
@@ -161,9 +163,9 @@ class RequestDriverTest : public ::testing::Test {
   static ModelText* model_;
   RouterConfig config_;
   std::optional<Duration> timeout_;
+  Admission admission_{8, 100000, /*several_keys=*/true};  // outlives the requests, which workers_ holds
   ScriptedWorkers workers_;
   HandEventLoop loop_;
-  Admission admission_{1000, 100000};
   RetryBudget budget_{0, 1, admission_};
   RouterMetrics metrics_{"m"};
   const CallServices services_{config_, *model_, workers_.clock, workers_, admission_, budget_, metrics_};
@@ -314,6 +316,30 @@ TEST_F(RequestDriverTest, CreditIsWithheldUntilTheClientTakesItsBytesAndThenGive
   r.sink->unsent = 0;
   r.call->OutputDrained();
   EXPECT_NE(Sent().find("credit"), std::string::npos) << "of two tokens";
+}
+
+// Of 8 places the asking client has 7, and another key has one and asks for a second.
+TEST_F(RequestDriverTest, AnAnswerThatIsNotReadGivesWayToAnotherKeyAndOneThatIsReadSlowlyDoesNot) {
+  std::vector<Running> all;
+  for (const char* id : {"a", "b", "c", "d", "e", "f", "g"}) {
+    all.push_back(Ask(id));
+    all.back().sink->unsent = size_t{1} << 40;
+    Token(id, 0);
+  }
+  KeyAccount other("other", {});
+  const auto ask = [&] { return admission_.Enter({}, workers_.clock.Now(), &other); };
+  const auto first = ask();
+  ASSERT_TRUE(std::holds_alternative<AdmissionHold>(first));
+  workers_.clock.Advance(std::chrono::seconds(10));
+  all[0].sink->taken = 10 * 16384;
+  EXPECT_FALSE(std::holds_alternative<AdmissionHold>(ask())) << "nothing is free yet";
+  loop_.Run();
+  EXPECT_EQ(all[0].sink->end, "") << "16 KiB a second: it is read";
+  EXPECT_FALSE(std::holds_alternative<AdmissionHold>(ask()));
+  loop_.Run();
+  EXPECT_EQ(all[1].sink->end, "failed 429");
+  EXPECT_NE(workers_.forgotten.find("b"), std::string::npos) << "its worker stops";
+  EXPECT_TRUE(std::holds_alternative<AdmissionHold>(ask()));
 }
 
 TEST_F(RequestDriverTest, ARequestMayShortenTheRoutersTimeLimitAndNotLengthenIt) {
