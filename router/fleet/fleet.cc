@@ -372,6 +372,7 @@ bool Fleet::MayComeBack(bool one_leaves) const {
   return std::ranges::any_of(Views(), [this](const LinkView& view) {
     const bool away = view.state == LinkState::kLost || view.state == LinkState::kConnecting ||
                       view.state == LinkState::kLoading || view.state == LinkState::kDraining || !view.takes_requests();
+    if (view.changes_its_role()) return true;  // it decodes again where all have changed at once (FlipBook)
     // A worker that joined and has not been greeted yet may be the one that takes the place of one that leaves.
     return away && (view.facts == nullptr ? was_ready_.load() : view.facts->role != WorkerRole::kPrefill);
   });

@@ -65,6 +65,12 @@ struct CanaryLegs {
 using CanarySender =
     std::function<std::shared_ptr<void>(const CanaryLegs& legs, std::function<void(const absl::Status&)> done)>;
 
+/// Beside one worker.
+struct WhoElseDecodes {
+  bool any = false;  ///< lost ones, too
+  bool takes_requests = false;
+};
+
 class Fleet final : public LinkHost, public Workers {
  public:
   /// Where a fleet's own work runs.
@@ -146,6 +152,7 @@ class Fleet final : public LinkHost, public Workers {
   absl::StatusOr<LinkView> DrainNow(const DrainOrder& order);
   /// FailedPrecondition: nobody else that takes requests decodes.
   absl::Status CheckNotLast(const LinkView& view) const;
+  WhoElseDecodes OthersThatDecode(WorkerId id) const;
   absl::StatusOr<LinkView> FlipNow(const FlipOrder& order);
   void LookAtFlips();
   void CarryOutFlips();

@@ -8,7 +8,7 @@
 namespace baton::router {
 namespace {
 
-FlipBook::Worker WorkerOf(const WorkerLink& link, bool drained) {
+FlipBook::Worker WorkerOf(const WorkerLink& link, bool drained, const WhoElseDecodes& others) {
   FlipBook::Worker out;
   const LinkView view = link.View();
   out.connected = view.state == LinkState::kReady || view.state == LinkState::kDraining;
@@ -17,6 +17,8 @@ FlipBook::Worker WorkerOf(const WorkerLink& link, bool drained) {
   out.requests = view.outstanding->requests();
   out.takes = view.takes_requests();
   out.drained = drained;
+  out.last = !others.takes_requests;
+  out.none_decodes = !others.any;
   if (view.facts != nullptr) out.role = view.facts->role;
   if (view.facts != nullptr) out.incarnation = view.facts->incarnation;
   out.detail = view.shown_detail();
@@ -36,8 +38,8 @@ absl::StatusOr<LinkView> Fleet::FlipNow(const FlipOrder& order) {
   const int32_t slot = view.id.index;
   const auto link = LinkOf(view.id);
   if (order.to == WorkerRole::kPrefill && !order.force) BATON_RETURN_IF_ERROR(CheckNotLast(view));
-  const absl::Status begun =
-      flips_.Begin(slot, WorkerOf(*link, roster_.drained(slot)), order.to, order.patience, clock_.Now());
+  const absl::Status begun = flips_.Begin(slot, WorkerOf(*link, roster_.drained(slot), OthersThatDecode(view.id)),
+                                          order.to, order.patience, clock_.Now(), order.force);
   if (!begun.ok()) return absl::Status(begun.code(), StrCat("worker ", view.name(), ": ", begun.message()));
   CarryOutFlips();
   return link->View();
@@ -45,7 +47,8 @@ absl::StatusOr<LinkView> Fleet::FlipNow(const FlipOrder& order) {
 
 void Fleet::LookAtFlips() {
   for (const int32_t slot : flips_.slots()) {
-    if (const auto link = LinkOf({slot})) flips_.Look(slot, WorkerOf(*link, roster_.drained(slot)), clock_.Now());
+    const auto link = LinkOf({slot});
+    if (link) flips_.Look(slot, WorkerOf(*link, roster_.drained(slot), OthersThatDecode({slot})), clock_.Now());
   }
   CarryOutFlips();
 }

@@ -11,6 +11,11 @@
 #include "router/fleet/fleet.h"
 
 namespace baton::router {
+namespace {
+
+bool IsKnownToDecode(const LinkView& view) { return view.facts != nullptr && view.facts->role != WorkerRole::kPrefill; }
+
+}  // namespace
 
 std::shared_ptr<const Fleet::Links> Fleet::links() const {
   std::lock_guard lock(links_mutex_);
@@ -91,13 +96,19 @@ absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
                                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
+WhoElseDecodes Fleet::OthersThatDecode(WorkerId id) const {
+  WhoElseDecodes out;
+  for (const LinkView& view : Views()) {
+    if (view.id.index == id.index || !IsKnownToDecode(view)) continue;
+    out.any = true;
+    out.takes_requests |= view.takes_requests();
+  }
+  return out;
+}
+
 /// One that is lost or waits for its canary counts as the last, as it decodes again soon; as another it does not count.
 absl::Status Fleet::CheckNotLast(const LinkView& view) const {
-  const auto decodes = [](const LinkView& v) { return v.facts != nullptr && v.facts->role != WorkerRole::kPrefill; };
-  const auto all = Views();
-  const bool others = std::ranges::any_of(
-      all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v) && v.takes_requests(); });
-  if (!decodes(view) || !view.held.empty() || others) return absl::OkStatus();
+  if (!IsKnownToDecode(view) || !view.held.empty() || OthersThatDecode(view.id).takes_requests) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("worker ", view.name(), " is the last that decodes: without it every request fails (--force)"));
 }

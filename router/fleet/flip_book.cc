@@ -31,7 +31,8 @@ std::vector<int32_t> FlipBook::slots() const {
   return out;
 }
 
-absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now) {
+absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now,
+                             bool force) {
   if (changes(slot) && flips_[slot].view.to == to) return absl::OkStatus();
   if (changes(slot)) {
     return absl::FailedPreconditionError(StrCat("it changes its role already, to ",
@@ -43,7 +44,7 @@ absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, 
         StrCat("it is not connected", worker.detail.empty() ? "" : ": ", worker.detail));
   if (worker.role == WorkerRole::kBoth)
     return absl::FailedPreconditionError("its role is both: it was started without a part in handoffs");
-  Flip flip{.view = {.to = to}, .incarnation = worker.incarnation, .began = now};
+  Flip flip{.view = {.to = to}, .force = force, .incarnation = worker.incarnation, .began = now};
   if (patience > Duration::zero()) flip.until = now + patience;
   Flip& kept = flips_[slot] = std::move(flip);
   if (worker.connected && worker.role == to) {  // nothing to do
@@ -75,6 +76,10 @@ void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint
     flip.answered = now;
     actions_.emplace_back(ShowFlip{slot, flip.view});
     return;
+  }
+  if (worker.idle && flip.view.to == WorkerRole::kPrefill && worker.last && !flip.force) {
+    return End(slot, flip, FlipStage::kFailed,
+               "it is the last that decodes by now: without it every request fails (--force)", now);
   }
   if (worker.idle) {
     flip.view.stage = FlipStage::kChanges;
@@ -125,7 +130,13 @@ void FlipBook::Release(int32_t slot, Flip& flip) {
 /// The connection of before may be seen for a moment yet, with the role of before: no request goes there.
 void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
   const bool there = worker.connected && worker.incarnation == flip.next;
+  if (there && flip.view.to == WorkerRole::kPrefill && worker.none_decodes && !flip.force && !flip.back)
+    return TurnBack(slot, flip, now);
   if (there) Release(slot, flip);
+  if (there && flip.back && (worker.takes || worker.drained)) {
+    return End(slot, flip, FlipStage::kFailed,
+               "the others that decoded changed their role at the same time: it decodes again", now);
+  }
   if (there && (worker.takes || worker.drained)) return End(slot, flip, FlipStage::kDone, "", now);
   if (worker.connected && worker.incarnation != flip.next && worker.incarnation != flip.incarnation) {
     return End(slot, flip, FlipStage::kFailed,
@@ -136,6 +147,16 @@ void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoin
       StrCat("it has its new role and takes no requests after ", static_cast<int64_t>(Seconds(kReturnWithin)),
              " s: ", worker.detail),
       now);
+}
+
+void FlipBook::TurnBack(int32_t slot, Flip& flip, TimePoint now) {
+  flip.back = true;
+  flip.view.stage = FlipStage::kChanges;
+  flip.incarnation = flip.next;
+  flip.number = ++last_;
+  flip.told = now;
+  actions_.emplace_back(OrderFlip{slot, flip.number, WorkerRole::kDecode, Duration::zero()});
+  actions_.emplace_back(ShowFlip{slot, flip.view});
 }
 
 absl::Status FlipBook::Undo(int32_t slot, TimePoint now) {

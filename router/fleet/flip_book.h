@@ -7,9 +7,10 @@
 //                                                                            kDone ◄──serves in its new role────┘
 //
 // A worker that was told waits itself until nothing runs there, of other routers neither. Where another router has told
-// it to take the same role before, that change is this one's. It is held for as long as it
-// is asked to change; who fails takes requests again, in the role that it has. An operator may drain it and take that
-// back meanwhile: a hold of its own, which the book only looks at.
+// it to take the same role before, that change is this one's. One that decodes is told to prefill only while another
+// one decodes; where several routers have told the last ones at once, each tells its own to decode again. It is held
+// for as long as it is asked to change; who fails takes requests again, in the role that it has. An operator may drain
+// it and take that back meanwhile: a hold of its own, which the book only looks at.
 #pragma once
 
 #include <cstdint>
@@ -82,13 +83,17 @@ class FlipBook {
     int64_t requests = 0;        ///< of this router
     bool takes = false;          ///< requests
     bool drained = false;        ///< by an operator
+    bool last = false;           ///< no other one that decodes takes requests
+    bool none_decodes = false;   ///< nor is there one that takes none
     WorkerRole role = WorkerRole::kUnknown;
     std::string incarnation, detail;
   };
 
   // ---- events
-  /// FailedPrecondition: it changes to another role already, or cannot. OK where it changes to this one.
-  absl::Status Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now);
+  /// FailedPrecondition: it changes to another role already, or cannot. OK where it changes to this one. `force`: also
+  /// where it is the last that decodes.
+  absl::Status Begin(int32_t slot, const Worker& worker, WorkerRole to, Duration patience, TimePoint now,
+                     bool force = false);
   /// Every kTick while `active()`, for each slot of `slots()`.
   void Look(int32_t slot, const Worker& worker, TimePoint now);
   void Answered(int32_t slot, uint64_t number, const FlipAnswer& answer, TimePoint now);
@@ -105,7 +110,9 @@ class FlipBook {
  private:
   struct Flip {
     FlipView view;
+    bool force = false;
     bool released = false;  ///< not held for this change any more
+    bool back = false;      ///< it has changed, and is to decode again
     uint64_t number = 0;
     std::string incarnation;  ///< at the order
     std::string next;         ///< of kReturns: as it said
@@ -114,6 +121,7 @@ class FlipBook {
   };
   void Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Release(int32_t slot, Flip& flip);
+  void TurnBack(int32_t slot, Flip& flip, TimePoint now);
   void Away(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now);

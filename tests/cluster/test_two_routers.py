@@ -154,6 +154,33 @@ class TwoRouters(Routers):
                 self.assertNotRegex(b.log.read_text(), r"\[warning\].*: lost")
                 self.assertEqual(answer(b, BODY), answer(a, BODY))
 
+    def test_flips_that_two_routers_order_leave_one_that_decodes(self):
+        with contextlib.ExitStack() as stack:
+            p = stack.enter_context(Worker("prefill", self.folder, self.key_file))
+            d, e = (stack.enter_context(Worker("decode", pathlib.Path(tempfile.mkdtemp(dir=self.folder)), self.key_file)) for _ in range(2))
+            a, b = map(stack.enter_context, self.both([p, d, e]))
+            for r in (a, b):
+                r.wait_until(lambda r=r: all(w["takes_requests"] for w in workers(r)), "it knows all of them")
+            want = answers(a)
+            with HeldStream(a) as stream:
+                a.wait_until(lambda: sum(w["requests"] for w in workers(a)) == 1, "it runs")
+                busy = next(w["address"] for w in workers(a) if w["requests"])
+                done = []
+                order = threading.Thread(target=lambda: done.append(run(["flip", busy, "prefill", "--url", a.admin], timeout=120)))
+                order.start()
+                a.wait_until(lambda: any(w.get("flip") for w in workers(a)), "it drains")
+                self.assertEqual(run(["flip", {d.address: e, e.address: d}[busy].address, "prefill", "--url", b.admin]).returncode, 0)
+                self.assertEqual(stream.rest()[-1], "[DONE]")
+                order.join()
+            self.assertIn("it is the last that decodes by now", done[0].stderr)
+            self.assertEqual(run(["flip", {d.address: e, e.address: d}[busy].address, "decode", "--url", b.admin]).returncode, 0)
+            with Load(a, want, threads=1) as of_a, Load(b, want, threads=1) as of_b:
+                in_parallel([lambda r=r, w=w: run(["flip", w.address, "prefill", "--url", r.admin], timeout=120) for r, w in ((a, d), (b, e))])
+            self.assertEqual(of_a.wrong + of_b.wrong, [])
+            for r in (a, b):
+                r.wait_until(lambda r=r: any(w["role"] == "decode" and w["takes_requests"] for w in workers(r)), "one decodes")
+                self.assertEqual(answers(r), want)
+
     def test_a_flip_that_both_routers_order_at_once_is_one_change_and_both_wait_for_it(self):
         with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
             a, b = self.both([p, d])

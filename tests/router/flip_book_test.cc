@@ -245,6 +245,45 @@ TEST(FlipBook, AWorkerThatDiesBeforeItIsToldIsWaitedForASecondWhateverThePatienc
   EXPECT_TRUE(w.book.slots().empty());
 }
 
+FlipBook::Worker Decoding(bool last, bool none_decodes) {
+  FlipBook::Worker out = Serving("old", WorkerRole::kDecode);
+  out.last = last, out.none_decodes = none_decodes;
+  return out;
+}
+
+TEST(FlipBook, WhoIsTheLastThatDecodesOnceItHasDrainedGoesOnDecoding) {
+  for (const bool force : {false, true}) {
+    World w;
+    const FlipBook::Worker others_decode = Decoding(false, false);
+    ASSERT_TRUE(w.book.Begin(kSlot, others_decode, WorkerRole::kPrefill, kPatience, w.now, force).ok());
+    w.Take();
+    w.Look(Decoding(true, false));
+    EXPECT_EQ(w.Take(), force ? "Order →changes" : "Release →failed");
+    if (!force) {
+      EXPECT_NE(w.shown.why.find("the last that decodes by now"), std::string::npos);
+    }
+  }
+}
+
+TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {
+  World w;
+  ASSERT_TRUE(w.book.Begin(kSlot, Decoding(false, false), WorkerRole::kPrefill, kPatience, w.now).ok());
+  w.Look(Decoding(false, false));
+  EXPECT_EQ(w.Take(), "Hold →drains Order →changes");
+  w.Answer();
+  EXPECT_EQ(w.Take(), "→returns");
+  FlipBook::Worker alone = Serving("new", WorkerRole::kPrefill);
+  alone.takes = false, alone.none_decodes = true;
+  w.Look(alone);
+  EXPECT_EQ(w.Take(), "Order →changes");
+  w.book.Answered(kSlot, w.number, {absl::OkStatus(), "newest", 0, 5}, w.now);
+  w.Look(alone);
+  EXPECT_EQ(w.Take(), "→returns") << "it was seen as it was";
+  w.Look(Serving("newest", WorkerRole::kDecode));
+  EXPECT_EQ(w.Take(), "Release →failed");
+  EXPECT_NE(w.shown.why.find("it decodes again"), std::string::npos);
+}
+
 TEST(FlipBook, UndoOfAWorkerThatWasToldIsRefused) {
   World w(FlipStage::kChanges);
   EXPECT_EQ(w.book.Undo(kSlot, w.now).code(), absl::StatusCode::kFailedPrecondition);
