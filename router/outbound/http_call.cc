@@ -13,6 +13,7 @@
 #include "common/foreign_text.h"
 #include "common/http/http_connection.h"
 #include "common/net/address.h"
+#include "common/net/keep_alive.h"
 #include "common/status.h"
 
 namespace baton::router {
@@ -63,7 +64,7 @@ class Fetch {
       result_ = Broken("connecting", error);
       co_return;
     }
-    server.socket().set_option(asio::socket_base::keep_alive(true), error);
+    net::KeepAlive(server.socket().native_handle());  // a watch may hear nothing for minutes
     if (!request_.place.tls) {
       co_await Ask(server);
       co_return;

@@ -2,6 +2,7 @@
 that are none."""
 import contextlib
 import json
+import pathlib
 import re
 import unittest
 import urllib.request
@@ -118,6 +119,19 @@ class OddEvents(Discovery):
                 load.more()
                 self.assertEqual(router.log.read_text().count(f"worker {b.address}: joins"), 1)
                 self.assertEqual(router.metric("baton_worker_losses_total"), 0)
+
+    def test_a_server_of_which_nothing_is_heard_is_asked_for_a_sign_of_life_within_ten_seconds(self):
+        a = self.worker("a", host="127.0.0.2")
+        self.path("token").write_text("one")
+        with ApiServer(token="one") as api:
+            api.put("s1", [endpoint("127.0.0.2", ready=True)], a.port)
+            with self.router("--workers-kubernetes", "ns/svc", "--kubernetes-api", api.url, "--kubernetes-token-file", self.path("token")) as router:
+                router.wait_until(lambda: api.watched == 1, "it watches")
+                rows = (line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:])
+                timers = [row[5].split(":") for row in rows if row[2] == f"0100007F:{api.port:04X}" and row[3] == "01"]
+                seconds = [int(when, 16) / 100 for kind, when in timers if kind == "02"]  # of keep-alives
+                self.assertTrue(seconds, timers)
+                self.assertLessEqual(min(seconds), 10)
 
 
 if __name__ == "__main__":
