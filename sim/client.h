@@ -50,6 +50,7 @@ class ClientSink final : public router::AnswerSink {
   void OnDone(const router::RequestSummary& summary) override;
   void OnFailed(const router::ApiError& error) override;
   size_t UnsentBytes() const override { return view_->reads ? 0 : size_t{1} << 40; }
+  uint64_t TakenBytes() const override { return 0; }
 
  private:
   void CheckOpen() const;

@@ -99,6 +99,7 @@ class PlannedCluster::Client final : public router::AnswerSink {
     End(cluster_.time_.Now() - cluster_.start_);
   }
   size_t UnsentBytes() const override { return 0; }
+  uint64_t TakenBytes() const override { return 0; }
 
  private:
   void End(Duration at) {
