@@ -63,21 +63,28 @@ class WeightSource {
   virtual void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const = 0;
   /// Writes the rows [first, first + count) of `part`, its columns only. This one reads whole rows and keeps the part.
   virtual void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const;
-  /// Writes all of a part, on `threads` threads where that pays.
-  void Read(const WeightPart& part, DType type, void* out, int threads = 1) const;
-  void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const {
-    Read(WeightPart::Whole(rule), type, out, threads);
+  /// Writes all of a part, on `threads` threads where that pays. InvalidArgument: a number of it is not finite, with
+  /// its place and value in the files.
+  absl::Status Read(const WeightPart& part, DType type, void* out, int threads = 1) const;
+  absl::Status Read(const WeightRule& rule, DType type, void* out, int threads = 1) const {
+    return Read(WeightPart::Whole(rule), type, out, threads);
   }
   /// The codes that a part is stored in, where a device could compute with them as they are; else none.
   virtual std::optional<CodeFormat> Codes(const WeightPart&) const { return std::nullopt; }
-  /// The codes of a part. Only where Codes has some.
-  virtual absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const;
+  /// The codes of a part. Only where Codes has some. InvalidArgument: as Read.
+  absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const;
   /// What the files say of KV in e4m3. InvalidArgument names what is no scale, with its value.
   virtual absl::StatusOr<KvScales> ReadKvScales() const { return KvScales{}; }
   /// All that the weight is stored in: codes have scales beside them.
   virtual std::vector<StoredWeight> Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;
+
+ protected:
+  /// ReadCodes, unseen.
+  virtual absl::StatusOr<kernels::QuantizedWeight> TakeCodes(const WeightPart& part) const;
+  /// What the files have for one element that is not finite, with its file: "m.gguf: output_norm.weight[7] is nan".
+  virtual std::string Origin(const WeightRule& rule, int64_t row, int64_t column) const = 0;
 };
 
 /// The safetensors of an HF directory: model.safetensors.index.json and its shards, or one .safetensors file. Layers
@@ -96,7 +103,7 @@ std::unique_ptr<WeightSource> MakeDummyWeights(const ModelConfig& config, uint64
 /// Converts n elements; `to` is `from`, f32 or bf16. `in` need not be aligned.
 void ConvertElements(DType from, const uint8_t* in, DType to, void* out, int64_t n);
 
-/// "[3, 4]".
+/// "[3, 4]", of a shape or of a place in it.
 std::string ShapeText(absl::Span<const int64_t> shape);
 
 }  // namespace baton::engine

@@ -122,7 +122,7 @@ class WeightLoader {
   // A layer that is summed over ranks. Its bias belongs to the first leaf of all.
   absl::StatusOr<Linears> Leaves(Weight weight, int layer, bool has_bias, Weight bias);
   // Queues a vector; UploadNorms sets the pointer.
-  void Norm(Weight weight, int layer, const float** slot);
+  absl::Status Norm(Weight weight, int layer, const float** slot);
   // Host memory of at least `bytes`, reused by the next tensor.
   char* Scratch(size_t bytes) {
     if (bytes > scratch_bytes_) {
@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   std::vector<float> bias;
   for (const WeightPart& part : biases) {
     bias.resize(bias.size() + static_cast<size_t>(part.elements()));
-    source_.Read(part, DType::kF32, bias.data() + bias.size() - part.elements());
+    BATON_RETURN_IF_ERROR(source_.Read(part, DType::kF32, bias.data() + bias.size() - part.elements()));
     Advance(part);
   }
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
@@ -178,7 +178,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::PackFloats(const std
   char* const host = Scratch(static_cast<size_t>(rows * columns) * DTypeBytes(type));
   char* at = host;
   for (const WeightPart& part : parts) {
-    source_.Read(part, type, at, ReadThreads(ops_));
+    BATON_RETURN_IF_ERROR(source_.Read(part, type, at, ReadThreads(ops_)));
     at += static_cast<size_t>(part.elements()) * DTypeBytes(type);
   }
   return ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias);
@@ -213,22 +213,23 @@ absl::StatusOr<WeightLoader::Linears> WeightLoader::Leaves(Weight weight, int la
   return out;
 }
 
-void WeightLoader::Norm(Weight weight, int layer, const float** slot) {
+absl::Status WeightLoader::Norm(Weight weight, int layer, const float** slot) {
   const WeightPart part = Part(weight, layer);
   const size_t at = norms_.size();
   norms_.resize(AfterNorm(at + static_cast<size_t>(part.elements())));
-  source_.Read(part, DType::kF32, norms_.data() + at);
+  BATON_RETURN_IF_ERROR(source_.Read(part, DType::kF32, norms_.data() + at));
   slots_.emplace_back(slot, at);
   Advance(part);
+  return absl::OkStatus();
 }
 
 absl::Status WeightLoader::Layer(int layer, LayerWeights& out) {
-  Norm(Weight::kInputNorm, layer, &out.input_norm);
-  Norm(Weight::kMlpNorm, layer, &out.mlp_norm);
-  if (config_.post_norms) Norm(Weight::kPostAttentionNorm, layer, &out.post_attention_norm);
-  if (config_.post_norms) Norm(Weight::kPostMlpNorm, layer, &out.post_mlp_norm);
-  if (config_.qk_norm) Norm(Weight::kQueryNorm, layer, &out.query_norm);
-  if (config_.qk_norm) Norm(Weight::kKeyNorm, layer, &out.key_norm);
+  BATON_RETURN_IF_ERROR(Norm(Weight::kInputNorm, layer, &out.input_norm));
+  BATON_RETURN_IF_ERROR(Norm(Weight::kMlpNorm, layer, &out.mlp_norm));
+  if (config_.post_norms) BATON_RETURN_IF_ERROR(Norm(Weight::kPostAttentionNorm, layer, &out.post_attention_norm));
+  if (config_.post_norms) BATON_RETURN_IF_ERROR(Norm(Weight::kPostMlpNorm, layer, &out.post_mlp_norm));
+  if (config_.qk_norm) BATON_RETURN_IF_ERROR(Norm(Weight::kQueryNorm, layer, &out.query_norm));
+  if (config_.qk_norm) BATON_RETURN_IF_ERROR(Norm(Weight::kKeyNorm, layer, &out.key_norm));
   std::vector<WeightPart> qkv, qkv_biases;
   for (Weight w : {Weight::kQuery, Weight::kKey, Weight::kValue}) qkv.push_back(Part(w, layer));
   if (config_.qkv_bias) {
@@ -246,7 +247,7 @@ absl::Status WeightLoader::Embedding() {
   const DType type = EmbeddingType(source_, config_, part.rule, ops_.traits());
   const size_t bytes = static_cast<size_t>(part.elements()) * DTypeBytes(type);
   char* const host = Scratch(bytes);
-  source_.Read(part, type, host, ReadThreads(ops_));
+  BATON_RETURN_IF_ERROR(source_.Read(part, type, host, ReadThreads(ops_)));
   BATON_ASSIGN_OR_RETURN(out_.embedding_memory, ops_.Allocate(bytes));
   ops_.CopyToDevice(out_.embedding_memory->data(), host, bytes);
   ops_.Sync();
@@ -278,7 +279,7 @@ absl::StatusOr<ModelWeights> WeightLoader::Load() {
     const WeightPart head =
         PartsOf(config_, place_).back();  // the head, or the tied embedding's part that serves as one
     BATON_ASSIGN_OR_RETURN(out_.lm_head, Linear({head}, {}));
-    Norm(Weight::kFinalNorm, -1, &final_norm);
+    BATON_RETURN_IF_ERROR(Norm(Weight::kFinalNorm, -1, &final_norm));
   }
   BATON_RETURN_IF_ERROR(UploadNorms());
   out_.final_norm = final_norm;

@@ -56,7 +56,7 @@ int StoredCodes::Zero(int64_t output, int64_t g) const {
 }
 
 float StoredCodes::Scale(int64_t output, int64_t g) const {
-  const int64_t at = output / scale_outputs * scale_output_stride + g * scale_group_stride;
+  const int64_t at = IndexOfScale(output, g);
   switch (scale_type) {
     case DType::kF16: return FloatOfF16(Load<uint16_t>(scales + at * 2));
     case DType::kBF16: return FloatOfBf16(Load<uint16_t>(scales + at * 2));

@@ -45,6 +45,8 @@ struct StoredCodes {
   int64_t groups() const { return group >= k ? 1 : k / group; }
   /// Writes inputs [first, first + count) of an output; each product is rounded to f32 once.
   void ReadRow(int64_t output, int64_t first, int64_t count, float* out) const;
+  /// Of `scales` the one that a code is multiplied with.
+  int64_t ScaleIndex(int64_t output, int64_t input) const { return IndexOfScale(output, GroupOf(input)); }
 
   /// How a device keeps the inputs of a box of columns: neighbours of `group` share a scale.
   struct Layout {
@@ -61,6 +63,9 @@ struct StoredCodes {
 
  private:
   int64_t GroupOf(int64_t input) const;
+  int64_t IndexOfScale(int64_t output, int64_t g) const {
+    return output / scale_outputs * scale_output_stride + g * scale_group_stride;
+  }
   int Zero(int64_t output, int64_t g) const;
   float Scale(int64_t output, int64_t g) const;
 };

@@ -53,7 +53,7 @@ void Use(const baton::engine::ReadConfig& read, const baton::engine::WeightSourc
   for (const baton::engine::WeightRule& rule : baton::engine::WeightRules(read.config)) {
     if (!weights->Check(rule).ok() || rule.elements() > 1 << 16) continue;
     std::vector<float> values(rule.elements());
-    weights->Read(rule, baton::DType::kF32, values.data());
+    (void)weights->Read(rule, baton::DType::kF32, values.data());
   }
 }
 

@@ -6,6 +6,8 @@
 #include "common/check.h"
 #include "common/half.h"
 #include "common/in_parts.h"
+#include "common/status.h"
+#include "engine/model/files/finite.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {
@@ -54,17 +56,41 @@ void WeightSource::ReadPart(const WeightPart& part, int64_t first, int64_t count
   }
 }
 
-absl::StatusOr<kernels::QuantizedWeight> WeightSource::ReadCodes(const WeightPart& part) const {
+absl::StatusOr<kernels::QuantizedWeight> WeightSource::TakeCodes(const WeightPart& part) const {
   return absl::FailedPreconditionError(
       StrCat("weight ", static_cast<int>(part.rule.weight), " is not stored in codes"));
 }
 
-void WeightSource::Read(const WeightPart& part, DType type, void* out, int threads) const {
-  constexpr int64_t kWorthAThread = 1 << 18;  // elements
-  const int64_t row_bytes = part.columns * static_cast<int64_t>(DTypeBytes(type));
+absl::StatusOr<kernels::QuantizedWeight> WeightSource::ReadCodes(const WeightPart& part) const {
+  BATON_ASSIGN_OR_RETURN(kernels::QuantizedWeight codes, TakeCodes(part));
+  const std::optional<CodePlace> bad = FirstNotFinite(codes);
+  if (!bad) return codes;
+  // A group's first input is one that there is.
+  const int64_t column = codes.inputs.empty() ? bad->input : codes.inputs[static_cast<size_t>(bad->input)];
+  return absl::InvalidArgumentError(
+      StrCat(Origin(part.rule, part.first_row + bad->row, part.first_column + column), ": not a finite number"));
+}
+
+absl::Status WeightSource::Read(const WeightPart& part, DType type, void* out, int threads) const {
+  constexpr int64_t kWorthAThread = 1 << 18;   // elements
+  constexpr int64_t kSeenAtOnce = 256 * 1024;  // bytes that a core's cache still has when they are looked at
+  const int64_t row_bytes = part.columns * static_cast<int64_t>(DTypeBytes(type)),
+                rows = std::max<int64_t>(1, kSeenAtOnce / row_bytes);
+  LowestPlace bad;
   InParts(part.rows, std::min<int64_t>(threads, part.elements() / kWorthAThread), [&](int64_t first, int64_t end) {
-    ReadPart(part, first, end - first, type, static_cast<char*>(out) + first * row_bytes);
+    for (int64_t row = first; row < end; row += rows) {
+      const int64_t count = std::min(rows, end - row);
+      char* const to = static_cast<char*>(out) + row * row_bytes;
+      ReadPart(part, row, count, type, to);
+      const int64_t at = FirstNotFinite(type, to, count * part.columns);
+      if (at >= 0) return bad.Note(row * part.columns + at);
+    }
   });
+  const std::optional<int64_t> at = bad.found();
+  if (!at) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(Origin(part.rule, part.first_row + *at / part.columns, part.first_column + *at % part.columns),
+             ": not a finite number in ", DTypeName(type)));
 }
 
 std::string ShapeText(absl::Span<const int64_t> shape) { return StrCat("[", absl::StrJoin(shape, ", "), "]"); }

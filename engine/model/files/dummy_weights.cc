@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/half.h"
+#include "common/str_cat.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {
@@ -43,6 +44,9 @@ class DummyWeights : public WeightSource {
     return {{"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}}};
   }
   int64_t Unused(int64_t) const override { return 0; }
+  std::string Origin(const WeightRule& rule, int64_t row, int64_t column) const override {
+    return StrCat("random ", HfName(config_, rule), ShapeText({row, column}));
+  }
 
   void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override {
     BATON_CHECK(type == DType::kBF16 || type == DType::kF32, "dummy weights as ", DTypeName(type));

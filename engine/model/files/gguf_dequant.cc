@@ -1,9 +1,11 @@
 #include "engine/model/files/gguf_dequant.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/half.h"
+#include "common/str_cat.h"
 
 namespace baton::engine {
 namespace {
@@ -128,6 +130,14 @@ BlockFn BlockFnOf(GgmlType type) {
 }
 
 }  // namespace
+
+std::string NumberNotFinite(GgmlType type, const uint8_t* block) {
+  const float scale = F16At(block + (type == GgmlType::kQ6_K ? 208 : 0));
+  const bool with_minimum =
+      type == GgmlType::kQ4_1 || type == GgmlType::kQ5_1 || type == GgmlType::kQ4_K || type == GgmlType::kQ5_K;
+  if (!std::isfinite(scale) || !with_minimum) return StrCat("scale ", scale);
+  return StrCat("minimum ", F16At(block + 2));
+}
 
 bool CanDequantize(GgmlType type) {
   return type == GgmlType::kF32 || type == GgmlType::kF16 || type == GgmlType::kBF16 || BlockFnOf(type) != nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "common/gguf.h"
 
@@ -12,5 +13,9 @@ bool CanDequantize(GgmlType type);
 
 /// Writes `elements` floats (a multiple of the type's block) from `in`, which need not be aligned.
 void Dequantize(GgmlType type, const uint8_t* in, int64_t elements, float* out);
+
+/// "scale nan": of the numbers that all of a block is multiplied with, or that are added, the first that is not finite.
+/// Else the first of them.
+std::string NumberNotFinite(GgmlType type, const uint8_t* block);
 
 }  // namespace baton::engine

@@ -28,7 +28,8 @@ class GgufWeights : public WeightSource {
     if (part.first_column % block != 0 || part.columns % block != 0) return std::nullopt;
     return CodeFormat{.bits = type == GgmlType::kQ4_0 ? 4 : 8, .layout = {static_cast<int>(block), {}}};
   }
-  absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override;
+  absl::StatusOr<kernels::QuantizedWeight> TakeCodes(const WeightPart& part) const override;
+  std::string Origin(const WeightRule& rule, int64_t row, int64_t column) const override;
   std::vector<StoredWeight> Stored(const WeightRule& rule) const override {
     const GgufTensor& tensor = At(rule);
     return {{GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)}};
@@ -124,7 +125,24 @@ void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count,
   }
 }
 
-absl::StatusOr<kernels::QuantizedWeight> GgufWeights::ReadCodes(const WeightPart& part) const {
+// The element, or the number of its block that makes it what it is.
+std::string GgufWeights::Origin(const WeightRule& rule, int64_t row, int64_t column) const {
+  const GgufTensor& tensor = At(rule);
+  const GgmlBlock block = GgmlBlockOf(tensor.type);
+  const int64_t from = SourceRow(rule, row), first = column / block.elements * block.elements;
+  const uint8_t* const data =
+      file_->Bytes(tensor).data() + (from * rule.columns() + first) / block.elements * block.bytes;
+  const std::string name = StrCat(file_->name(), ": ", GgufName(rule));
+  if (block.elements > 1) {
+    return StrCat(name, "[", from, ", ", first, "…", first + block.elements - 1, "] has the ",
+                  NumberNotFinite(tensor.type, data));
+  }
+  float value;
+  Dequantize(tensor.type, data, 1, &value);
+  return StrCat(name, rule.shape.size() == 1 ? ShapeText({from}) : ShapeText({from, column}), " is ", value);
+}
+
+absl::StatusOr<kernels::QuantizedWeight> GgufWeights::TakeCodes(const WeightPart& part) const {
   const GgufTensor& tensor = At(part.rule);
   const GgmlBlock block = GgmlBlockOf(tensor.type);
   const auto bytes_of = [&](int64_t columns) { return static_cast<size_t>(columns / block.elements * block.bytes); };

@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "engine/model/config/json_fields.h"
+#include "engine/model/files/finite.h"
 #include "engine/model/files/kv_scales.h"
 #include "engine/model/files/quantized_tensors.h"
 #include "engine/model/files/safetensors.h"
@@ -68,7 +69,7 @@ class HfWeights : public WeightSource {
     if (!layout) return std::nullopt;
     return CodeFormat{codes.kind, codes.codes.bits, *std::move(layout), codes.rounding};
   }
-  absl::StatusOr<kernels::QuantizedWeight> ReadCodes(const WeightPart& part) const override {
+  absl::StatusOr<kernels::QuantizedWeight> TakeCodes(const WeightPart& part) const override {
     const kernels::StoredCodes codes = CodesOf(part.rule)->codes;
     return codes.Take(part.first_row, part.rows, part.first_column, part.columns,
                       *codes.LayoutOf(part.first_column, part.columns));
@@ -87,6 +88,7 @@ class HfWeights : public WeightSource {
     used += std::ranges::count_if(places_, [](const auto& place) { return IsKvScale(place.first); });
     return static_cast<int64_t>(places_.size()) - used;
   }
+  std::string Origin(const WeightRule& rule, int64_t row, int64_t column) const override;
 
  private:
   std::string NameOf(const WeightRule& rule) const {
@@ -188,6 +190,37 @@ bool HasBias(const ModelConfig& config, Weight weight) {
     case Weight::kOutput: return config.o_bias;
     default: return false;
   }
+}
+
+// "m.safetensors: model.norm.weight[7] is nan"
+std::string NumberText(const TensorPlace& place, int64_t element) {
+  const SafeTensor& tensor = *place.tensor;
+  const DType type = *DTypeOfSafetensors(tensor.type);
+  float value;
+  ConvertElements(type, place.file->Bytes(tensor).data() + element * static_cast<int64_t>(DTypeBytes(type)),
+                  DType::kF32, &value, 1);
+  std::vector<int64_t> at(tensor.shape.size());
+  for (size_t axis = at.size(); axis-- > 0; element /= tensor.shape[axis]) at[axis] = element % tensor.shape[axis];
+  return StrCat(place.file->name(), ": ", Printable(tensor.name), at.empty() ? "" : ShapeText(at), " is ", value);
+}
+
+// Its scale, where that is not finite or too large, else the code.
+std::string HfWeights::Origin(const WeightRule& rule, int64_t row, int64_t column) const {
+  if (!InCodes(rule)) return NumberText(At(rule), row * rule.columns() + column);
+  const LayerCodes layer = *CodesOf(rule);
+  const auto holds = [](const uint8_t* data) {
+    return [data](const TensorPlace& place) { return place.file->Bytes(*place.tensor).data() == data; };
+  };
+  if (layer.codes.kind == kernels::CodeKind::kE4m3) {
+    uint8_t code;
+    layer.codes.codes.ReadRow(row, column, 1, &code);
+    const TensorPlace& codes = *std::ranges::find_if(layer.tensors, holds(layer.codes.codes.data));
+    if (FirstNotFinite(DType::kF8E4M3, &code, 1) == 0)
+      return StrCat(codes.file->name(), ": ", codes.tensor->name, ShapeText({row, column}), " is nan");
+  }
+  const TensorPlace& scales = *std::ranges::find_if(layer.tensors, holds(layer.codes.scales));
+  return StrCat(NumberText(scales, layer.codes.ScaleIndex(row, column)), ", the scale of ", LayerOf(rule),
+                ShapeText({row, column}));
 }
 
 // Some that write codes give every layer a bias: where the model has none, all of it is to be 0.

@@ -67,8 +67,8 @@ TEST(WeightSource, ThreadsAndRowsChangeNothing) {
   const std::unique_ptr<WeightSource> source = MakeDummyWeights(config, 5);
   const WeightRule rule = RuleOf(config, Weight::kEmbedding);
   std::vector<uint16_t> whole(rule.elements()), threaded(whole.size()), by_row(whole.size());
-  source->Read(rule, DType::kBF16, whole.data());
-  source->Read(rule, DType::kBF16, threaded.data(), 3);
+  ASSERT_TRUE(source->Read(rule, DType::kBF16, whole.data()).ok());
+  ASSERT_TRUE(source->Read(rule, DType::kBF16, threaded.data(), 3).ok());
   for (int64_t row = 0; row < rule.rows(); ++row)
     source->ReadRows(rule, row, 1, DType::kBF16, by_row.data() + row * rule.columns());
   EXPECT_EQ(threaded, whole);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "common/half.h"
 #include "common/json.h"
 #include "common/str_cat.h"
@@ -57,7 +58,7 @@ inline std::vector<NamedTensor> GoldenTensors(const ModelConfig& config, const s
   std::vector<NamedTensor> out;
   for (const WeightRule& rule : WeightRules(config)) {
     std::vector<uint16_t> bits(rule.elements());
-    dummy->Read(rule, DType::kBF16, bits.data());
+    BATON_CHECK(dummy->Read(rule, DType::kBF16, bits.data()).ok());
     NamedTensor tensor{
         StrCat(rule.weight == Weight::kLmHead ? head : body, HfName(config, rule)), type, rule.shape, {}};
     for (uint16_t b : bits) {
@@ -163,7 +164,7 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
   for (const WeightRule& rule : WeightRules(c)) {
     const bool matrix = rule.shape.size() == 2;
     std::vector<float> values(rule.elements());
-    dummy->Read(rule, DType::kF32, values.data());
+    BATON_CHECK(dummy->Read(rule, DType::kF32, values.data()).ok());
     const int64_t columns = matrix ? rule.shape[1] : 1, rows = rule.elements() / columns, dim = c.head_dim;
     const bool pairs = (architecture == "llama" || architecture == "smollm3") &&
                        (rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||

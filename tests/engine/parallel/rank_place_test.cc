@@ -69,13 +69,13 @@ TEST(WeightParts, ReadingAPartIsCuttingTheWhole) {
   const auto source = MakeDummyWeights(config, 3);
   const WeightRule rule = RuleOf(config, Weight::kDown, 1);
   std::vector<float> whole(static_cast<size_t>(rule.elements()));
-  source->Read(rule, DType::kF32, whole.data());
+  ASSERT_TRUE(source->Read(rule, DType::kF32, whole.data()).ok());
   for (int rank = 0; rank < 4; ++rank) {
     const WeightPart part = PartOf(config, RankPlace::Of(rank, 4, 1, 8), Weight::kDown, 1);
     for (int leaf = 0; leaf < 2; ++leaf) {
       const WeightPart columns = LeafOf(part, leaf, 2);
       std::vector<float> got(static_cast<size_t>(columns.elements()));
-      source->Read(columns, DType::kF32, got.data(), 3);
+      ASSERT_TRUE(source->Read(columns, DType::kF32, got.data(), 3).ok());
       for (int64_t r = 0; r < columns.rows; ++r) {
         for (int64_t c = 0; c < columns.columns; ++c) {
           ASSERT_EQ(got[static_cast<size_t>(r * columns.columns + c)],
