@@ -40,22 +40,20 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
   if (!made().ok()) return;
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
+  const bool has_wgmma = cuda::HasWgmma(device_.architecture);
+  cuda::DenseForms dense{.wgmma = has_wgmma};
 #if defined(__CUDACC__)
-  const auto at_both = [&](bool (*check)(gpu::Stream&, int)) {
-    return std::ranges::all_of(cuda::kCheckedProducts, [&](int k) { return check(stream_, k); });
-  };
-  const auto keeps_bits = [&] { return at_both(&cuda::WgmmaAddsAsMmaSync); };
-  const auto gemv_keeps_bits = [&] { return at_both(&cuda::GemvAddsAsMmaSync); };
+  for (const int k : cuda::kCheckedProducts)
+    if (deterministic_) dense = cuda::AddAsMmaSync(stream_, k, dense);
   const auto tiles_agree = [&] { return cuda::E4m3WgmmaTilesAgree(stream_); };
   const auto attends_alike = [&] { return cuda::WgmmaAttendsAsMmaSync(stream_); };
 #else
   const auto keeps_bits = [&] { return !config.wgmma_differs; };  // what asking says: cuda_gemm_wgmma_test
   const auto tiles_agree = keeps_bits, attends_alike = keeps_bits;
-  const auto gemv_keeps_bits = [&] { return !config.gemv_differs; };
+  if (deterministic_) dense = {has_wgmma && keeps_bits(), !config.gemv_differs};
 #endif
-  const bool has_wgmma = cuda::HasWgmma(device_.architecture);
-  gemv_ = !deterministic_ || gemv_keeps_bits();
-  wgmma_ = has_wgmma && (!deterministic_ || keeps_bits());
+  gemv_ = dense.gemv;
+  wgmma_ = dense.wgmma;
   wgmma_e4m3_ = has_wgmma && tiles_agree();
   if (has_wgmma && !wgmma_e4m3_) traits_.kernel_version += "-e4m3mma";  // whose sums may have other bits
   wgmma_attention_ = wgmma_ && attends_alike();

@@ -68,14 +68,14 @@ struct DenseInputs {
   gpu::Memory x_memory, w_memory, bias_memory;
 };
 
-/// The forms of a dense layer over the same numbers: with a bias, and in f32 added to what is there.
+/// A dense layer over the same numbers, by any form: with a bias, and in f32 added to what is there.
 template <typename Out>
-class DenseForms {
+class DenseProducts {
  public:
   static constexpr int kRows = kDenseRows, kCols = kDenseCols;
   static constexpr bool kAdds = std::is_same_v<Out, float>;
 
-  DenseForms(gpu::Stream& stream, const DenseInputs& in)
+  DenseProducts(gpu::Stream& stream, const DenseInputs& in)
       : stream_(stream),
         in_(in),
         residual_(size_t{kRows} * kCols),
@@ -136,67 +136,67 @@ bool Begins(const std::vector<Out>& got, const std::vector<Out>& want) {
 constexpr int kFew = 1, kEnough = 1000;  // multiprocessors: of what tiles are chosen by, each side of every border
 
 template <typename Out>
-bool WgmmaAdds(gpu::Stream& stream, const DenseInputs& in) {
-  using Forms = DenseForms<Out>;
-  Forms forms(stream, in);
-  if (!forms.has_room()) return false;
-  const auto want = forms.Run(Forms::kRows, [&] { LaunchGemm(stream, forms.Gemm(Forms::kRows)); });
+bool WgmmaAdds(gpu::Stream& stream, DenseProducts<Out>& products, const std::vector<Out>& want) {
+  constexpr int kRows = kDenseRows;
   const auto narrow = [&](int rows, int multiprocessors) {
-    return Begins(forms.Run(rows, [&] { LaunchNarrowGemm(stream, forms.Gemm(rows), multiprocessors); }), want);
+    return Begins(products.Run(rows, [&] { LaunchNarrowGemm(stream, products.Gemm(rows), multiprocessors); }), want);
   };
   const auto wide = [&](int multiprocessors) {
-    const auto launch = [&] { LaunchWgmmaGemm(stream, forms.Gemm(Forms::kRows), multiprocessors); };
-    return Begins(forms.Run(Forms::kRows, launch), want);
+    const auto launch = [&] { LaunchWgmmaGemm(stream, products.Gemm(kRows), multiprocessors); };
+    return Begins(products.Run(kRows, launch), want);
   };
-  return narrow(9, kFew) && narrow(32, kFew) && narrow(64, kFew) && narrow(64, kEnough) && narrow(Forms::kRows, kFew) &&
-         narrow(Forms::kRows, kEnough) && wide(kFew) && wide(kEnough);
+  return narrow(9, kFew) && narrow(32, kFew) && narrow(64, kFew) && narrow(64, kEnough) && narrow(kRows, kFew) &&
+         narrow(kRows, kEnough) && wide(kFew) && wide(kEnough);
 }
 
 template <typename Out>
-bool GemvAdds(gpu::Stream& stream, const DenseInputs& in) {
-  using Forms = DenseForms<Out>;
-  Forms forms(stream, in);
-  if (!forms.has_room()) return false;
-  const auto want = forms.Run(Forms::kRows, [&] { LaunchGemm(stream, forms.Gemm(Forms::kRows)); });
+bool GemvAdds(gpu::Stream& stream, DenseProducts<Out>& products, const std::vector<Out>& want, int k) {
   for (const int rows : {1, 3, kGemvMaxRows}) {
-    const auto launch = [&] { LaunchGemv<WeightFormat::kBf16, false>(stream, forms.Gemv(rows), false); };
-    if (GemvFits(rows, in.k) && !Begins(forms.Run(rows, launch), want)) return false;
+    const auto launch = [&] { LaunchGemv<WeightFormat::kBf16, false>(stream, products.Gemv(rows), false); };
+    if (GemvFits(rows, k) && !Begins(products.Run(rows, launch), want)) return false;
   }
   return true;
 }
 
 template <Gate kGate>
-bool GemvGates(gpu::Stream& stream, const DenseInputs& in) {
-  using Forms = DenseForms<bf16>;
-  Forms forms(stream, in);
-  if (!forms.has_room()) return false;
+bool GemvGates(gpu::Stream& stream, DenseProducts<bf16>& products, int k) {
+  constexpr int kRows = kDenseRows, kGated = kDenseCols / 2;
   const auto in_parts = [&] {
-    LaunchGemm(stream, forms.Gemm(Forms::kRows));
-    forms.GateByItself<kGate>(Forms::kRows);
+    LaunchGemm(stream, products.Gemm(kRows));
+    products.GateByItself<kGate>(kRows);
   };
-  const auto want = forms.Run(Forms::kRows, in_parts, Forms::kCols / 2, true);
+  const auto want = products.Run(kRows, in_parts, kGated, true);
   for (const int rows : {1, 4, kGemvMaxRows}) {
     const auto launch = [&] {
-      GemvParams p = forms.Gemv(rows, true);
+      GemvParams p = products.Gemv(rows, true);
       p.gate = kGate;
       LaunchGemv<WeightFormat::kBf16, true>(stream, p, false);
     };
-    if (GemvFits(rows, in.k) && !Begins(forms.Run(rows, launch, Forms::kCols / 2), want)) return false;
+    if (GemvFits(rows, k) && !Begins(products.Run(rows, launch, kGated), want)) return false;
   }
   return true;
 }
 
-}  // namespace
-
-bool WgmmaAddsAsMmaSync(gpu::Stream& stream, int k) {
-  const DenseInputs in(stream, k);
-  return WgmmaAdds<float>(stream, in) && WgmmaAdds<bf16>(stream, in);
+/// Those of `asked` that add as mma.sync does, of outputs of one type.
+template <typename Out>
+DenseForms FormsThatAdd(gpu::Stream& stream, const DenseInputs& in, DenseForms asked) {
+  DenseProducts<Out> products(stream, in);
+  if (!products.has_room()) return {false, false};
+  const auto want = products.Run(kDenseRows, [&] { LaunchGemm(stream, products.Gemm(kDenseRows)); });
+  asked.wgmma = asked.wgmma && WgmmaAdds(stream, products, want);
+  asked.gemv = asked.gemv && GemvAdds(stream, products, want, in.k);
+  if constexpr (std::is_same_v<Out, bf16>) {
+    asked.gemv = asked.gemv && GemvGates<Gate::kSilu>(stream, products, in.k) &&
+                 GemvGates<Gate::kGeluTanh>(stream, products, in.k);
+  }
+  return asked;
 }
 
-bool GemvAddsAsMmaSync(gpu::Stream& stream, int k) {
+}  // namespace
+
+DenseForms AddAsMmaSync(gpu::Stream& stream, int k, DenseForms asked) {
   const DenseInputs in(stream, k);
-  return GemvAdds<float>(stream, in) && GemvAdds<bf16>(stream, in) && GemvGates<Gate::kSilu>(stream, in) &&
-         GemvGates<Gate::kGeluTanh>(stream, in);
+  return FormsThatAdd<bf16>(stream, in, FormsThatAdd<float>(stream, in, asked));
 }
 
 namespace {

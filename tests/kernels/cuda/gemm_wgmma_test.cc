@@ -173,21 +173,25 @@ constexpr int kProducts[] = {72};
 TEST(CudaGemmWgmma, AddsAsMmaSyncHere) {
   gpu::Stream stream;
   for (const int k : kProducts) {
-    EXPECT_TRUE(cuda::WgmmaAddsAsMmaSync(stream, k)) << k;
-    EXPECT_TRUE(cuda::GemvAddsAsMmaSync(stream, k)) << k;
+    const cuda::DenseForms forms = cuda::AddAsMmaSync(stream, k);
+    EXPECT_TRUE(forms.wgmma) << k;
+    EXPECT_TRUE(forms.gemv) << k;
   }
 }
 #if !defined(__CUDACC__)
 TEST(CudaGemmWgmma, AWorkerNoticesAGpuThatAddsOtherwise) {
-  const auto on = [](const simt::Policy& policy, bool (*check)(gpu::Stream&, int)) {
+  const auto on = [](const simt::Policy& policy, cuda::DenseForms asked) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    return check(stream, kProducts[0]);
+    return cuda::AddAsMmaSync(stream, kProducts[0], asked);
   };
+  const cuda::DenseForms only_wgmma{.gemv = false}, only_gemv{.wgmma = false};
   for (const int columns : {16, 32, 64, 128, 256})
-    EXPECT_FALSE(on({.odd_wgmma = columns}, &cuda::WgmmaAddsAsMmaSync)) << "wgmma of " << columns << " columns";
-  EXPECT_TRUE(on({.odd_wgmma = 256}, &cuda::GemvAddsAsMmaSync));
-  EXPECT_FALSE(on({.odd_mma = true}, &cuda::GemvAddsAsMmaSync));
+    EXPECT_FALSE(on({.odd_wgmma = columns}, only_wgmma).wgmma) << "wgmma of " << columns << " columns";
+  const cuda::DenseForms of_odd_wgmma = on({.odd_wgmma = 256}, {});
+  EXPECT_FALSE(of_odd_wgmma.wgmma);
+  EXPECT_TRUE(of_odd_wgmma.gemv);
+  EXPECT_FALSE(on({.odd_mma = true}, only_gemv).gemv);
 }
 #endif
 
