@@ -63,8 +63,11 @@ TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
   HandoffDriver d;
   d.lease = seconds(5);
   d.Reserve(), d.Bind(), d.Complete();
-  d.Do(d.MakeAttach(5));
-  for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 5});
+  d.Listen(seconds(4)), d.Do(d.MakeAttach(5));  // which renews it
+  for (int i = 0; i < 3; ++i) {
+    d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 5});
+    EXPECT_EQ(d.state(), TicketState::kAttached) << i;
+  }
   EXPECT_EQ(d.Find<StopSequence>(), nullptr);
   d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 4}), d.Listen(seconds(1));
   EXPECT_NE(d.Find<StopSequence>(), nullptr) << "lease of an older attach_gen counts for nothing";

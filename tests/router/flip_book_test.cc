@@ -284,6 +284,18 @@ TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {
   EXPECT_NE(w.shown.why.find("it decodes again"), std::string::npos);
 }
 
+TEST(FlipBook, AWorkerThatIsAwayAgainIsWaitedForAgain) {
+  World w;
+  ASSERT_TRUE(w.book.Begin(kSlot, BusyWorker(), WorkerRole::kDecode, Duration::zero(), w.now).ok());
+  w.Look(Away()), w.Look(BusyWorker());
+  w.now += FlipBook::kBackWithin;
+  w.Look(Away());
+  EXPECT_EQ(w.Take(), "Hold →drains");
+  w.now += FlipBook::kBackWithin;
+  w.Look(Away());
+  EXPECT_EQ(w.Take(), "Release →failed");
+}
+
 TEST(FlipBook, UndoOfAWorkerThatWasToldIsRefused) {
   World w(FlipStage::kChanges);
   EXPECT_EQ(w.book.Undo(kSlot, w.now).code(), absl::StatusCode::kFailedPrecondition);

@@ -128,6 +128,7 @@ TEST(RequestFlow, NoTokenInTimeFails) {
 // 2^32 ms and a little is no time at all in the 32 bits of a leg.
 TEST(RequestFlow, WorkersAreToldOfNoDeadlineThatIsFurtherThanADayAway) {
   for (const auto& [left, told] : {std::pair{std::chrono::hours(24), 86400000u},
+                                   {std::chrono::hours(0), 0u},  // there is none
                                    {std::chrono::hours(25), 0u},
                                    {std::chrono::hours(1193 * 3), 0u},
                                    {std::chrono::hours(24 * 365), 0u}}) {
