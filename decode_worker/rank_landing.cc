@@ -25,10 +25,18 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     return out;
   }
 
-  void Handle(const v1::RankOrder& order) override {
+  void Handle(const RankOrder& order) override {
+    if (const auto* slot = std::get_if<SlotOrder>(&order)) return Place(*slot);
+    Obey(std::get<v1::RankOrder>(order));
+  }
+
+ private:
+  explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), news_(context.tell) {}
+
+  void Obey(const v1::RankOrder& order) {
     switch (order.kind_case()) {
       case v1::RankOrder::kSend: return Send(order.send());
-      case v1::RankOrder::kWork: return Place(order.work());
+      case v1::RankOrder::kPlan: return Know(order.plan());
       case v1::RankOrder::kCut: return landing_->Cut(order.cut());
       case v1::RankOrder::kRelease: return landing_->Release(order.release());
       case v1::RankOrder::kReplace: landing_->Replace(order.replace()); return TellLanding();
@@ -37,9 +45,6 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
       default: LogError("rank {}: an order that is no landing's", rank_);
     }
   }
-
- private:
-  explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), news_(context.tell) {}
 
   void TellLanding() {
     v1::RankNews news;
@@ -54,11 +59,16 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     landing_->Send(order.peer(), std::get<ToPrefill>(*message));
   }
 
-  void Place(const v1::SlotWork& order) {
+  void Know(const v1::TransferTerms& terms) {
+    if (const absl::Status known = plans_.Add(terms); !known.ok())
+      LogError("rank {}: a transfer plan cannot be made: {}", rank_, View(known.message()));
+  }
+
+  void Place(const SlotOrder& order) {
     absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
     if (!work.ok()) {
       LogError("rank {}: a slot cannot be placed: {}", rank_, View(work.status().message()));
-      return OnScattered({DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()), false});
+      return OnScattered({order.lane, order.slot, false});
     }
     landing_->Place({work->lane, work->slot, std::move(work->segments), std::move(work->plan),
                      std::make_shared<const KvBlockTables>(std::move(work->tables)), work->tell, work->may_wait});
@@ -78,16 +88,15 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     news_.Tell(news);
   }
   void OnHello(WriterId writer, LaneHello hello) override { Tell(writer, std::move(hello), landing_->FenceOf(writer)); }
-  void OnLane(WriterId writer, ToDecode message) override { Tell(writer, std::move(message), {}); }
+  void OnLane(WriterId writer, ToDecode message) override {
+    if (auto* full = std::get_if<SlotFull>(&message)) return news_.Tell(SlotHeard{writer, std::move(*full)});
+    Tell(writer, std::move(message), {});
+  }
   void OnScattered(const decode::Scattered& placed) override {
-    v1::RankNews news;
-    v1::RankNews::Worked& worked = *news.mutable_worked();
-    *worked.mutable_lane() = EncodeLaneKey(placed.lane);
-    *worked.mutable_slot() = EncodeSlotTurn(placed.slot);
-    worked.set_told(placed.told);
-    if (!placed.digest_ok) *worked.mutable_error() = EncodeRankError(absl::DataLossError("not verified"));
-    if (placed.may_wait && placed.digest_ok) return news_.Keep(std::move(news));
-    news_.Tell(news);
+    SlotWorked worked{.lane = placed.lane, .slot = placed.slot, .told = placed.told};
+    if (!placed.digest_ok) worked.status = absl::DataLossError("not verified");
+    if (placed.may_wait && placed.digest_ok) return news_.Keep(std::move(worked));
+    news_.Tell(worked);
   }
   void OnWriterLost(WriterId writer) override {
     v1::RankNews news;
@@ -101,7 +110,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
   }
 
   const int rank_;
-  worker::RankNewsLine<v1::RankNews> news_;
+  worker::RankNewsLine news_;
   PlanShelf plans_;
   std::unique_ptr<Landing> landing_;  ///< last: it calls back
 };

@@ -13,7 +13,7 @@ RankLandings::RankLandings(Landing& own, const KvSide& side, worker::RankLines& 
       events_(events),
       addresses_{side.tensor_parallel_size, side.stage_layers,
                  std::vector<std::string>(static_cast<size_t>(lines.ranks()))},
-      ranks_(lines, [this](int rank, const v1::RankNews& news) { OnNews(rank, news); }) {}
+      ranks_(lines, [this](int rank, const RankNews& news) { OnNews(rank, news); }) {}
 
 void RankLandings::Send(WriterId writer, const ToPrefill& message) {
   if (RankOf(writer) == 0) return own_.Send(writer, message);
@@ -91,12 +91,19 @@ std::string RankLandings::address() const {
   return all.Pack();
 }
 
-void RankLandings::OnNews(int rank, const v1::RankNews& news) {
+void RankLandings::OnNews(int rank, const RankNews& news) {
+  if (const auto* worked = std::get_if<SlotWorked>(&news)) {
+    events_.OnScattered({worked->lane, worked->slot, worked->status.ok(), worked->told});
+  } else if (const auto* heard = std::get_if<SlotHeard>(&news)) {
+    if (const auto* full = std::get_if<SlotFull>(&heard->said)) events_.OnLane(heard->peer, *full);
+  } else {
+    OnOtherNews(rank, std::get<v1::RankNews>(news));
+  }
+}
+
+void RankLandings::OnOtherNews(int rank, const v1::RankNews& news) {
   switch (news.kind_case()) {
     case v1::RankNews::kFromPeer: return OnPeerMessage(news);
-    case v1::RankNews::kWorked:
-      return events_.OnScattered({DecodeLaneKey(news.worked().lane()), DecodeSlotTurn(news.worked().slot()),
-                                  !news.worked().has_error(), news.worked().told()});
     case v1::RankNews::kLost: return events_.OnWriterLost(news.lost());
     case v1::RankNews::kFenced: {
       std::lock_guard lock(mutex_);

@@ -42,7 +42,8 @@ class RankLandings final : public LandingControl {
   std::vector<RankFigures> figures() const { return ranks_.figures(); }
 
  private:
-  void OnNews(int rank, const v1::RankNews& news);
+  void OnNews(int rank, const RankNews& news);
+  void OnOtherNews(int rank, const v1::RankNews& news);
   void OnPeerMessage(const v1::RankNews& news);
 
   Landing& own_;

@@ -27,19 +27,6 @@ absl::StatusOr<KvSide> DecodeSide(const v1::KvSide& in) {
   return side;
 }
 
-/// `known`: the digest says it all.
-v1::TransferTerms EncodeTerms(const TransferPlan& plan, bool known) {
-  v1::TransferTerms out;
-  out.set_digest(plan.digest());
-  if (known) return out;
-  EncodeSide(plan.source(), *out.mutable_source());
-  EncodeSide(plan.target(), *out.mutable_target());
-  out.set_first_token(static_cast<uint32_t>(plan.tokens().begin));
-  out.set_end_token(static_cast<uint32_t>(plan.tokens().end));
-  out.set_piece_tokens(static_cast<uint32_t>(plan.piece_tokens()));
-  return out;
-}
-
 /// Entries of a table that hold all positions of a plan, in the blocks of either side.
 uint64_t EntriesOf(const TransferPlan& plan, size_t group) {
   const int block = std::min(plan.source().layout.groups[group].tokens_per_block,
@@ -75,34 +62,37 @@ bool ToldPlans::Knows(uint64_t digest) {
   return false;
 }
 
-v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end, ToldPlans& told) {
-  v1::SlotWork out;
-  out.set_peer(work.peer);
-  *out.mutable_lane() = EncodeLaneKey(work.lane);
-  *out.mutable_slot() = EncodeSlotTurn(work.slot);
-  out.mutable_segments()->Add(work.segments.begin(), work.segments.end());
-  out.set_tell(work.tell);
-  out.set_may_wait(work.may_wait);
-  *out.mutable_terms() = EncodeTerms(*work.plan, told.Knows(work.plan->digest()));
+v1::TransferTerms EncodeTerms(const TransferPlan& plan) {
+  v1::TransferTerms out;
+  EncodeSide(plan.source(), *out.mutable_source());
+  EncodeSide(plan.target(), *out.mutable_target());
+  out.set_first_token(static_cast<uint32_t>(plan.tokens().begin));
+  out.set_end_token(static_cast<uint32_t>(plan.tokens().end));
+  out.set_piece_tokens(static_cast<uint32_t>(plan.piece_tokens()));
+  out.set_digest(plan.digest());
+  return out;
+}
+
+SlotOrder EncodeSlotWork(const SlotWork& work, TransferEnd end) {
+  SlotOrder out{.peer = work.peer,
+                .lane = work.lane,
+                .slot = work.slot,
+                .plan = work.plan->digest(),
+                .tell = work.tell,
+                .may_wait = work.may_wait,
+                .segments = work.segments};
   for (const auto& [group, wanted] : BlocksOf(work, end)) {
     const std::vector<int32_t>& table = work.tables[static_cast<size_t>(group)];
     const IntRange have = Intersect(wanted, {0, static_cast<int>(table.size())});
     if (have.size() == 0) continue;
-    v1::BlockRun& run = *out.add_tables();
-    run.set_group(static_cast<uint32_t>(group));
-    run.set_first(static_cast<uint32_t>(have.begin));
-    run.mutable_blocks()->Add(table.begin() + have.begin, table.begin() + have.end);
+    out.tables.push_back({static_cast<uint32_t>(group),
+                          static_cast<uint32_t>(have.begin),
+                          {table.begin() + have.begin, table.begin() + have.end}});
   }
   return out;
 }
 
-absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanShelf::Of(const v1::TransferTerms& terms) {
-  const auto known = std::ranges::find_if(plans_, [&](const auto& plan) { return plan->digest() == terms.digest(); });
-  if (known != plans_.end()) {
-    std::rotate(plans_.begin(), known, known + 1);
-    return plans_.front();
-  }
-  if (!terms.has_source()) return absl::InvalidArgumentError("a transfer plan that rank 0 has not told");
+absl::Status PlanShelf::Add(const v1::TransferTerms& terms) {
   if (terms.end_token() > kMostTokens || terms.piece_tokens() > kMostTokens)
     return absl::InvalidArgumentError(
         StrCat("a transfer of ", terms.end_token(), " tokens, a piece of ", terms.piece_tokens()));
@@ -115,33 +105,40 @@ absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanShelf::Of(const v1::Tran
     return absl::InvalidArgumentError("the transfer plan differs from rank 0's: another version of this program?");
   if (plans_.size() == kShelf) plans_.pop_back();
   plans_.push_front(std::make_shared<const TransferPlan>(std::move(plan)));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const TransferPlan> PlanShelf::Find(uint64_t digest) {
+  const auto known = std::ranges::find_if(plans_, [&](const auto& plan) { return plan->digest() == digest; });
+  if (known == plans_.end()) return nullptr;
+  std::rotate(plans_.begin(), known, known + 1);
   return plans_.front();
 }
 
-absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans) {
-  SlotWork work{.peer = in.peer(), .lane = DecodeLaneKey(in.lane()), .slot = DecodeSlotTurn(in.slot())};
-  work.tell = in.tell();
-  work.may_wait = in.may_wait();
-  BATON_ASSIGN_OR_RETURN(work.plan, plans.Of(in.terms()));
+absl::StatusOr<SlotWork> DecodeSlotWork(SlotOrder in, PlanShelf& plans) {
+  SlotWork work{.peer = in.peer, .lane = in.lane, .slot = in.slot, .tell = in.tell, .may_wait = in.may_wait};
+  work.plan = plans.Find(in.plan);
+  if (work.plan == nullptr) return absl::InvalidArgumentError("a transfer plan that rank 0 has not told");
   if (work.lane.lane >= work.plan->lanes().size())
     return absl::InvalidArgumentError(StrCat("lane ", work.lane.lane, " of ", work.plan->lanes().size()));
   const int segments = work.plan->lanes()[work.lane.lane].segments;
-  for (const uint32_t segment : in.segments()) {
+  for (const uint32_t segment : in.segments) {
     if (segment >= static_cast<uint32_t>(segments))
       return absl::InvalidArgumentError(StrCat("segment ", segment, " of ", segments));
-    work.segments.push_back(segment);
   }
+  work.segments = std::move(in.segments);
   work.tables.resize(work.plan->source().layout.groups.size());
-  for (const v1::BlockRun& run : in.tables()) {
-    if (run.group() >= work.tables.size())
-      return absl::InvalidArgumentError(StrCat("blocks of group ", run.group(), " of ", work.tables.size()));
-    const uint64_t entries = EntriesOf(*work.plan, run.group()), end = uint64_t{run.first()} + run.blocks().size();
+  for (const BlockRun& run : in.tables) {
+    if (run.group >= work.tables.size())
+      return absl::InvalidArgumentError(StrCat("blocks of group ", run.group, " of ", work.tables.size()));
+    const uint64_t entries = EntriesOf(*work.plan, run.group), end = uint64_t{run.first} + run.blocks.size();
     if (end > entries)
       return absl::InvalidArgumentError(
-          StrCat("blocks up to entry ", end, " of a table of ", entries, " entries, of group ", run.group()));
-    std::vector<int32_t>& table = work.tables[run.group()];
-    table.assign(run.first(), -1);
-    table.insert(table.end(), run.blocks().begin(), run.blocks().end());
+          StrCat("blocks up to entry ", end, " of a table of ", entries, " entries, of group ", run.group));
+    std::vector<int32_t>& table = work.tables[run.group];
+    table.reserve(end);
+    table.assign(run.first, -1);
+    table.insert(table.end(), run.blocks.begin(), run.blocks.end());
   }
   return work;
 }
@@ -191,15 +188,6 @@ v1::LaneKey EncodeLaneKey(const LaneKey& key) {
 }
 
 LaneKey DecodeLaneKey(const v1::LaneKey& key) { return {key.ticket(), key.epoch(), key.lane()}; }
-
-v1::SlotTurn EncodeSlotTurn(SlotTurn slot) {
-  v1::SlotTurn out;
-  out.set_slot(slot.slot);
-  out.set_turn(slot.turn);
-  return out;
-}
-
-SlotTurn DecodeSlotTurn(const v1::SlotTurn& slot) { return {slot.slot(), slot.turn()}; }
 
 v1::Error EncodeRankError(const absl::Status& status) {
   v1::Error out;

@@ -1,5 +1,6 @@
-// Slots' work as rank 0 of a worker gives it to another rank, in bytes (proto/ranks.proto). Each piece says all that
-// the rank needs to know, and no more of the block tables than its segments lie in.
+// Slots' work as rank 0 of a worker gives it to another rank (kvtransfer/rank_line_codec.h). Each piece says all that
+// the rank needs to know, and no more of the block tables than its segments lie in; a plan is told once, and then
+// named.
 #pragma once
 
 #include <deque>
@@ -8,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "kvtransfer/rank_figures.h"
+#include "kvtransfer/rank_line_codec.h"
 #include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transfer_plan.h"
 #include "proto/ranks.pb.h"
@@ -36,29 +38,29 @@ class ToldPlans {
   std::deque<uint64_t> digests_;  ///< used last first
 };
 
-/// Of a plan that the rank has, its digest alone. `told`: of the rank, for all that it is ever sent, in order.
-v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end, ToldPlans& told);
+v1::TransferTerms EncodeTerms(const TransferPlan& plan);
+SlotOrder EncodeSlotWork(const SlotWork& work, TransferEnd end);
 
 /// The plans that a rank has made last: each slot names its own, and many slots the same. One thread.
 class PlanShelf {
  public:
-  /// InvalidArgument: no plan comes of it, or another one than rank 0's; or it is a digest alone, and unknown.
-  absl::StatusOr<std::shared_ptr<const TransferPlan>> Of(const v1::TransferTerms& terms);
+  /// InvalidArgument: no plan comes of it, or another one than rank 0's.
+  absl::Status Add(const v1::TransferTerms& terms);
+  /// Null: unknown.
+  std::shared_ptr<const TransferPlan> Find(uint64_t digest);
 
  private:
   std::deque<std::shared_ptr<const TransferPlan>> plans_;  ///< used last first
 };
 
 /// InvalidArgument names what cannot be.
-absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans);
+absl::StatusOr<SlotWork> DecodeSlotWork(SlotOrder in, PlanShelf& plans);
 
 v1::RankNews::Figures EncodeFigures(const RankFigures& figures);
 RankFigures DecodeFigures(const v1::RankNews::Figures& in);
 
 v1::LaneKey EncodeLaneKey(const LaneKey& key);
 LaneKey DecodeLaneKey(const v1::LaneKey& key);
-v1::SlotTurn EncodeSlotTurn(SlotTurn slot);
-SlotTurn DecodeSlotTurn(const v1::SlotTurn& slot);
 v1::Error EncodeRankError(const absl::Status& status);
 absl::Status DecodeRankError(const v1::Error& error);
 

@@ -25,11 +25,17 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
                           .side = context.side},
                 context.clock, context.thread, static_cast<SenderEvents&>(*this)) {}
 
-  void Handle(const v1::RankOrder& order) override {
+  void Handle(const RankOrder& order) override {
+    if (const auto* slot = std::get_if<SlotOrder>(&order)) return Write(*slot);
+    Obey(std::get<v1::RankOrder>(order));
+  }
+
+ private:
+  void Obey(const v1::RankOrder& order) {
     switch (order.kind_case()) {
       case v1::RankOrder::kConnect: return sender_.Connect(order.connect().peer(), order.connect().landing_address());
       case v1::RankOrder::kSend: return Send(order.send());
-      case v1::RankOrder::kWork: return Write(order.work());
+      case v1::RankOrder::kPlan: return Know(order.plan());
       case v1::RankOrder::kFlush: return sender_.Flush(order.flush().peer(), DecodeLaneKey(order.flush().lane()));
       case v1::RankOrder::kCut: return sender_.Cut(order.cut());
       case v1::RankOrder::kTick: return Tick();
@@ -37,21 +43,23 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     }
   }
 
- private:
   void Send(const v1::RankOrder::Send& order) {
     const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(order.message());
     BATON_CHECK(message.ok() && std::holds_alternative<ToDecode>(*message), message.status().ToString());
     sender_.Send(order.peer(), std::get<ToDecode>(*message));
   }
 
-  void Write(const v1::SlotWork& order) {
+  void Know(const v1::TransferTerms& terms) {
+    if (const absl::Status known = plans_.Add(terms); !known.ok())
+      LogError("rank {}: a transfer plan cannot be made: {}", rank_, View(known.message()));
+  }
+
+  void Write(const SlotOrder& order) {
     absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
     if (work.ok() && work->plan->lanes()[work->lane.lane].source_rank != rank_)
       work = absl::InternalError(StrCat("a lane of rank ", work->plan->lanes()[work->lane.lane].source_rank));
-    if (!work.ok()) {
-      return TellWorked({order.peer(), DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()),
-                         absl::DataLossError(work.status().message())});
-    }
+    if (!work.ok())
+      return TellWorked({order.peer, order.lane, order.slot, absl::DataLossError(work.status().message())});
     sender_.Write({work->peer, work->lane, work->slot, std::move(work->segments), std::move(work->plan),
                    std::move(work->tables), work->tell, work->may_wait});
   }
@@ -64,15 +72,9 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
   }
 
   void TellWorked(const prefill::Written& written) {
-    v1::RankNews news;
-    v1::RankNews::Worked& worked = *news.mutable_worked();
-    worked.set_peer(written.peer);
-    *worked.mutable_lane() = EncodeLaneKey(written.lane);
-    *worked.mutable_slot() = EncodeSlotTurn(written.slot);
-    worked.set_told(written.told);
-    if (!written.status.ok()) *worked.mutable_error() = EncodeRankError(written.status);
-    if (written.may_wait && written.told) return news_.Keep(std::move(news));  // its answer will be told
-    news_.Tell(news);
+    SlotWorked worked{written.peer, written.lane, written.slot, written.status, written.told};
+    if (written.may_wait && written.told) return news_.Keep(std::move(worked));  // its answer will be told
+    news_.Tell(worked);
   }
 
   void TellFlushed(prefill::PeerId peer, const LaneKey& lane, bool drained, bool ok) {
@@ -89,6 +91,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
   void OnPush(const prefill::Event& event) override {
     v1::RankNews news;
     if (const auto* heard = std::get_if<prefill::FromDecode>(&event)) {
+      if (const auto* free = std::get_if<SlotFree>(&heard->message)) return news_.Tell(SlotHeard{heard->peer, *free});
       news.mutable_from_peer()->set_peer(heard->peer);
       news.mutable_from_peer()->set_message(EncodeLaneMessage(heard->message));
       news_.Tell(news);
@@ -106,7 +109,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
   }
 
   const int rank_;
-  worker::RankNewsLine<v1::RankNews> news_;
+  worker::RankNewsLine news_;
   PlanShelf plans_;
   Sender sender_;  ///< last: it calls back
 };

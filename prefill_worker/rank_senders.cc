@@ -10,7 +10,7 @@
 namespace baton::prefill_worker {
 
 RankSenders::RankSenders(Sender& own, worker::RankLines& lines, SenderEvents& events)
-    : own_(own), events_(events), ranks_(lines, [this](int, const v1::RankNews& news) { OnNews(news); }) {}
+    : own_(own), events_(events), ranks_(lines, [this](int, const RankNews& news) { OnNews(news); }) {}
 
 void RankSenders::Connect(prefill::PeerId peer, const std::string& addresses) {
   if (RankOf(peer) == 0) return own_.Connect(peer, addresses);
@@ -64,16 +64,21 @@ void RankSenders::Tick() {
   ranks_.Tick();
 }
 
-void RankSenders::OnNews(const v1::RankNews& news) {
+void RankSenders::OnNews(const RankNews& news) {
+  if (const auto* worked = std::get_if<SlotWorked>(&news)) {
+    events_.OnPush(prefill::Written{worked->peer, worked->lane, worked->slot, worked->status, worked->told});
+  } else if (const auto* heard = std::get_if<SlotHeard>(&news)) {
+    if (const auto* free = std::get_if<SlotFree>(&heard->said)) events_.OnPush(prefill::FromDecode{heard->peer, *free});
+  } else {
+    OnOtherNews(std::get<v1::RankNews>(news));
+  }
+}
+
+void RankSenders::OnOtherNews(const v1::RankNews& news) {
   if (news.has_from_peer()) {
     const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(news.from_peer().message());
     if (message.ok() && std::holds_alternative<ToPrefill>(*message))
       events_.OnPush(prefill::FromDecode{news.from_peer().peer(), std::get<ToPrefill>(*message)});
-  } else if (news.has_worked()) {
-    const v1::RankNews::Worked& worked = news.worked();
-    events_.OnPush(prefill::Written{worked.peer(), DecodeLaneKey(worked.lane()), DecodeSlotTurn(worked.slot()),
-                                    worked.has_error() ? DecodeRankError(worked.error()) : absl::OkStatus(),
-                                    worked.told()});
   } else if (news.has_flushed()) {
     const v1::RankNews::Flushed& flushed = news.flushed();
     const LaneKey lane = DecodeLaneKey(flushed.lane());

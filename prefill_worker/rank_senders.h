@@ -34,7 +34,8 @@ class RankSenders final : public SenderControl {
   std::vector<RankFigures> figures() const { return ranks_.figures(); }
 
  private:
-  void OnNews(const v1::RankNews& news);
+  void OnNews(const RankNews& news);
+  void OnOtherNews(const v1::RankNews& news);
 
   Sender& own_;
   SenderEvents& events_;

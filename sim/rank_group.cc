@@ -103,7 +103,7 @@ RankGroup::RankGroup(WorkerNode& node, WorkerNode::Loop& loop, const engine::KvM
                                    .numerics_id = node.numerics_id(),
                                    .clock = node.plant().time,
                                    .thread = *loops_[static_cast<size_t>(rank)],
-                                   .tell = [this, rank](const v1::RankNews& news) { Tell(rank, news); }};
+                                   .tell = [this, rank](const RankNews& news) { Tell(rank, news); }};
     context.kv_protocol = node.kv_protocol();
     context.make = transports(rank);
     carriers_[static_cast<size_t>(rank)] = make(context).value();
@@ -125,7 +125,7 @@ Duration RankGroup::Behind(TimePoint& last) {
   return last - plant.time.Now();
 }
 
-void RankGroup::Send(int rank, const v1::RankOrder& order) {
+void RankGroup::Send(int rank, const RankOrder& order) {
   Line& line = lines_.at(static_cast<size_t>(rank));
   if (line.broken) return;
   node_.Post(Behind(line.orders_at), [this, here = std::weak_ptr(here_), rank, order] {
@@ -143,7 +143,7 @@ void RankGroup::Lose(int rank) {
   loop_.Post([this, rank] { carriers_[static_cast<size_t>(rank)] = nullptr; });
 }
 
-void RankGroup::Tell(int rank, const v1::RankNews& news) {
+void RankGroup::Tell(int rank, const RankNews& news) {
   if (!on_news_) return first_news_.emplace_back(rank, news), void();
   Line& line = lines_[static_cast<size_t>(rank)];
   if (line.broken) return;

@@ -10,7 +10,6 @@
 
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/slot_passes.h"
-#include "proto/ranks.pb.h"
 #include "sim/scenario.h"
 #include "sim/worker_node.h"
 #include "worker/ranks/kv_carrier.h"
@@ -34,7 +33,7 @@ class RankGroup final : public worker::RankLines {
 
   int ranks() const override { return static_cast<int>(carriers_.size()); }
   void Listen(OnNews on_news) override;
-  void Send(int rank, const v1::RankOrder& order) override;
+  void Send(int rank, const RankOrder& order) override;
   /// Its process is gone: nothing reaches it, and nothing comes of it.
   void Lose(int rank);
   /// It stands still: what reaches it waits until it goes on.
@@ -62,7 +61,7 @@ class RankGroup final : public worker::RankLines {
     TimePoint orders_at{}, news_at{};  ///< when what was sent last arrives: nothing overtakes it
     bool broken = false;
   };
-  void Tell(int rank, const v1::RankNews& news);
+  void Tell(int rank, const RankNews& news);
   /// When what is sent now arrives behind what arrives at `last`.
   Duration Behind(TimePoint& last);
 
@@ -70,8 +69,8 @@ class RankGroup final : public worker::RankLines {
   WorkerNode::Loop& loop_;
   worker::WorkerConfig config_;
   OnNews on_news_;
-  std::vector<std::pair<int, v1::RankNews>> first_news_;  ///< of the beginning, until somebody listens
-  std::vector<Line> lines_;                               ///< by rank
+  std::vector<std::pair<int, RankNews>> first_news_;  ///< of the beginning, until somebody listens
+  std::vector<Line> lines_;                           ///< by rank
   const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
   std::vector<std::unique_ptr<RankLoop>> loops_;              ///< by rank
   std::vector<std::unique_ptr<worker::KvCarrier>> carriers_;  ///< by rank; null: 0, and who is lost. Last

@@ -15,6 +15,7 @@
 #include "decode_worker/ticket_codec.h"
 #include "kvtransfer/layout_codec.h"
 #include "kvtransfer/rank_codec.h"
+#include "kvtransfer/rank_line_codec.h"
 #include "kvtransfer/slot_passes.h"
 #include "prefill_worker/handoff/push.h"
 #include "prefill_worker/leg_codec.h"
@@ -151,28 +152,43 @@ void Reserve(uint8_t left_out, std::string_view bytes) {
   TakeLeg(GoodLeg(reply, static_cast<int>(request.prompt_len())), true);
 }
 
-void WorkOfRank(uint8_t left_out, std::string_view bytes) {
-  static const v1::SlotWork good = [] {
+const SlotWork& GoodWork() {
+  static const SlotWork good = [] {
     SlotWork work{.peer = 7, .lane = {9, 1, 0}, .slot = {1, 2}, .segments = {0, 1}};
     work.plan = std::make_shared<const TransferPlan>(TransferPlan::Make(Side(2), Side(1), {0, 200}, 32).value());
     work.tables = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {1, 2, 3, 4}};
-    ToldPlans told;
-    return EncodeSlotWork(work, TransferEnd::kSource, told);
+    return work;
   }();
-  v1::SlotWork wire = good;
-  if ((left_out & 1) != 0) wire.clear_tables();
-  if ((left_out & 2) != 0) wire.clear_segments();
+  return good;
+}
+
+/// A plan that is told makes slots' work possible, or is refused.
+void PlanOfRank(uint8_t left_out, std::string_view bytes) {
+  v1::TransferTerms terms = EncodeTerms(*GoodWork().plan);
+  if ((left_out & 1) != 0) terms.clear_digest();
+  if (!terms.MergeFromString({bytes.data(), bytes.size()})) return;
   PlanShelf shelf;
-  if ((left_out & 4) != 0) {  // a plan that it was told before
-    Must(DecodeSlotWork(good, shelf).ok());
-    wire.mutable_terms()->Clear();
-    wire.mutable_terms()->set_digest(good.terms().digest());
-  }
-  if (!wire.MergeFromString({bytes.data(), bytes.size()})) return;
-  const auto work = DecodeSlotWork(wire, shelf);
+  const absl::Status known = shelf.Add(terms);
+  Must(known.ok() == (shelf.Find(terms.digest()) != nullptr) && (known.ok() || !Message(known).empty()));
+}
+
+/// Words of ranks in plain fields: `bytes` as they are, or over the good order's.
+void WordOfRank(uint8_t left_out, std::string_view bytes) {
+  PlanShelf shelf;
+  Must(shelf.Add(EncodeTerms(*GoodWork().plan)).ok());
+  std::string word = EncodeRankOrder(EncodeSlotWork(GoodWork(), TransferEnd::kSource));
+  word.resize(std::min(word.size(), size_t{left_out}));
+  word += bytes;
+  if (const auto news = DecodeRankNews(word); news.ok() && !std::holds_alternative<v1::RankNews>(*news))
+    Must(EncodeRankNews(*news) == word);
+  const auto order = DecodeRankOrder(word);
+  if (!order.ok()) return Must(!Message(order.status()).empty());
+  const auto* slot = std::get_if<SlotOrder>(&*order);
+  if (slot == nullptr) return;
+  Must(EncodeRankOrder(*slot) == word);
+  const auto work = DecodeSlotWork(*slot, shelf);
   if (!work.ok()) return Must(!Message(work.status()).empty());
-  ToldPlans told;
-  const auto again = DecodeSlotWork(EncodeSlotWork(*work, TransferEnd::kSource, told), shelf);
+  const auto again = DecodeSlotWork(EncodeSlotWork(*work, TransferEnd::kSource), shelf);
   Must(again.ok() && again->plan == work->plan && again->segments == work->segments);
 }
 
@@ -187,10 +203,11 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0: Prefill(data[1], bytes); break;
     case 1: Reserve(data[1], bytes); break;
-    default: WorkOfRank(data[1], bytes); break;
+    case 2: PlanOfRank(data[1], bytes); break;
+    default: WordOfRank(data[1], bytes); break;
   }
   return 0;
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kvtransfer/rank_numbers.h"
-#include "proto/ranks.pb.h"
 #include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
@@ -26,10 +25,10 @@ class KeptLines final : public worker::RankLines {
  public:
   int ranks() const override { return 3; }
   void Listen(OnNews on_news) override { say = std::move(on_news); }
-  void Send(int rank, const v1::RankOrder& order) override { sent.emplace_back(rank, order); }
+  void Send(int rank, const RankOrder& order) override { sent.emplace_back(rank, order); }
 
   OnNews say;
-  std::vector<std::pair<int, v1::RankOrder>> sent;
+  std::vector<std::pair<int, RankOrder>> sent;
 };
 
 struct RankZero final : SenderEvents {
@@ -55,32 +54,28 @@ struct RankZero final : SenderEvents {
   RankSenders senders;
 };
 
-TEST(RankSenders, APlanIsToldWithTheFirstSlotAndNamedWithTheNext) {
+TEST(RankSenders, APlanIsToldInFrontOfItsFirstSlotAndNamedWithEach) {
   RankZero z;
   z.Write(0), z.Write(1);
-  ASSERT_EQ(z.lines.sent.size(), 2u);
+  ASSERT_EQ(z.lines.sent.size(), 3u);
   for (const auto& [rank, order] : z.lines.sent) EXPECT_EQ(rank, 1);
-  EXPECT_TRUE(z.lines.sent[0].second.work().terms().has_source());
-  EXPECT_FALSE(z.lines.sent[1].second.work().terms().has_source());
+  const uint64_t plan = std::get<v1::RankOrder>(z.lines.sent[0].second).plan().digest();
+  for (const size_t i : {1, 2}) EXPECT_EQ(std::get<SlotOrder>(z.lines.sent[i].second).plan, plan);
 }
 
 TEST(RankSenders, ARankTellsItsPeerOfAFullSlotItselfAndRankZeroWhenThereIsTime) {
   RankZero z;
   z.Write(0, false), z.Write(1, true);
   for (const bool may_wait : {false, true}) {
-    const v1::SlotWork& work = z.lines.sent.at(may_wait).second.work();
-    EXPECT_TRUE(work.tell());
-    EXPECT_EQ(work.may_wait(), may_wait);
+    const SlotOrder& order = std::get<SlotOrder>(z.lines.sent.at(may_wait ? 2 : 1).second);
+    EXPECT_TRUE(order.tell);
+    EXPECT_EQ(order.may_wait, may_wait);
   }
 }
 
 TEST(RankSenders, WhetherARankHasToldItsPeerIsHeardOfIt) {
   RankZero z;
-  v1::RankNews news;
-  news.mutable_worked()->set_peer(kOfRank1);
-  z.lines.say(1, news);  // an older one's
-  news.mutable_worked()->set_told(true);
-  z.lines.say(1, news);
+  for (const bool told : {false, true}) z.lines.say(1, SlotWorked{.peer = kOfRank1, .told = told});
   ASSERT_EQ(z.heard.size(), 2u);
   EXPECT_FALSE(std::get<prefill::Written>(z.heard[0]).told);
   EXPECT_TRUE(std::get<prefill::Written>(z.heard[1]).told);
@@ -98,7 +93,7 @@ struct OtherRank {
                                .numerics_id = "n",
                                .clock = z.clock,
                                .thread = z.loop,
-                               .tell = [this](const v1::RankNews& news) { told.push_back(news); }})
+                               .tell = [this](const RankNews& news) { told.push_back(news); }})
                    .value()) {}
   static worker::WorkerConfig Config() {
     worker::WorkerConfig config;
@@ -106,7 +101,9 @@ struct OtherRank {
     return config;
   }
   const worker::WorkerConfig config = Config();
-  std::vector<v1::RankNews> told;
+  const SlotWorked& Worked(size_t i) const { return std::get<SlotWorked>(told.at(i)); }
+  const v1::RankNews::Flushed& Flushed(size_t i) const { return std::get<v1::RankNews>(told.at(i)).flushed(); }
+  std::vector<RankNews> told;
   std::unique_ptr<worker::KvCarrier> sender;
 };
 
@@ -114,20 +111,21 @@ TEST(RankSender, AFailedWriteIsToldAtOnceAndWhatDrainedWithTheEndOfItsFlush) {
   RankZero z;
   OtherRank rank(z);
   z.Write(0, /*may_wait=*/true);
-  rank.sender->Handle(z.lines.sent.at(0).second);  // to a peer that is nobody
+  for (const auto& [number, order] : z.lines.sent) rank.sender->Handle(order);  // to a peer that is nobody
   ASSERT_EQ(rank.told.size(), 1u);
-  EXPECT_TRUE(rank.told[0].worked().has_error());
-  EXPECT_FALSE(rank.told[0].worked().told());
+  EXPECT_FALSE(rank.Worked(0).status.ok());
+  EXPECT_THAT(rank.Worked(0).status.ToString(), testing::Not(testing::HasSubstr("plan")));
+  EXPECT_FALSE(rank.Worked(0).told);
   z.senders.Flush(kOfRank1, kRankLane);
-  rank.sender->Handle(z.lines.sent.at(1).second);
+  rank.sender->Handle(z.lines.sent.back().second);
   ASSERT_EQ(rank.told.size(), 3u);
-  EXPECT_TRUE(rank.told[1].flushed().drained());
-  EXPECT_FALSE(rank.told[2].flushed().drained());
+  EXPECT_TRUE(rank.Flushed(1).drained());
+  EXPECT_FALSE(rank.Flushed(2).drained());
 }
 
 TEST(RankNewsLine, WhatWaitsGoesFirstAndOnce) {
   std::vector<uint64_t> told;
-  worker::RankNewsLine<v1::RankNews> line([&](const v1::RankNews& news) { told.push_back(news.lost()); });
+  worker::RankNewsLine line([&](const RankNews& news) { told.push_back(std::get<v1::RankNews>(news).lost()); });
   v1::RankNews news;
   const auto number = [&news](uint64_t n) -> const v1::RankNews& { return news.set_lost(n), news; };
   line.Keep(number(1)), line.Keep(number(2));
@@ -142,7 +140,7 @@ TEST(RankSenders, ATickAsksEveryOtherRankForItsFigures) {
   ASSERT_EQ(z.lines.sent.size(), 2u);
   EXPECT_EQ(z.lines.sent[0].first, 1);
   EXPECT_EQ(z.lines.sent[1].first, 2);
-  for (const auto& [rank, order] : z.lines.sent) EXPECT_TRUE(order.tick());
+  for (const auto& [rank, order] : z.lines.sent) EXPECT_TRUE(std::get<v1::RankOrder>(order).tick());
   v1::RankNews news;
   news.mutable_figures()->set_bytes(99);
   z.lines.say(2, news);

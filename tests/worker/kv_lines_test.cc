@@ -19,7 +19,7 @@ struct End {
   End(const KvInvitation& invitation, int rank, char secret = 's')
       : line(KvLine::Dial(
                  invitation, rank, "127.0.0.1", GroupSecret(secret),
-                 [this](const v1::RankOrder& order) { orders.push_back(order); },
+                 [this](const RankOrder& order) { orders.push_back(order); },
                  [this](const absl::Status& why) { broken = why; })
                  .value()) {}
   void Begun(const absl::Status& status) {
@@ -28,7 +28,8 @@ struct End {
     if (!status.ok()) *news.mutable_begun()->mutable_error() = EncodeRankError(status);
     line->Send(news);
   }
-  std::vector<v1::RankOrder> orders;
+  uint64_t CutOf(size_t i) const { return std::get<v1::RankOrder>(orders.at(i)).cut(); }
+  std::vector<RankOrder> orders;
   absl::Status broken;
   std::unique_ptr<KvLine> line;
 };
@@ -57,7 +58,8 @@ v1::RankOrder Cut(uint64_t peer) {
 TEST(KvLines, EachRankIsToldWhatIsItsOwnInOrderAndIsHeardByItsNumber) {
   LinesWorld w;
   std::vector<std::pair<int, uint64_t>> heard;
-  w.lines->Listen([&](int rank, const v1::RankNews& news) { heard.emplace_back(rank, news.lost()); });
+  w.lines->Listen(
+      [&](int rank, const RankNews& news) { heard.emplace_back(rank, std::get<v1::RankNews>(news).lost()); });
   w.Join(2), w.Join(1);
   v1::RankNews news;
   for (const auto& end : w.ends) news.set_lost(7), end->line->Send(news);
@@ -66,14 +68,14 @@ TEST(KvLines, EachRankIsToldWhatIsItsOwnInOrderAndIsHeardByItsNumber) {
   for (uint64_t i = 1; i <= 100; ++i) w.lines->Send(1, Cut(i));
   w.lines->Send(2, Cut(500));
   ASSERT_TRUE(w.Until([&] { return w.ends[0]->orders.size() == 1 && w.ends[1]->orders.size() == 100; }).ok());
-  EXPECT_EQ(w.ends[0]->orders[0].cut(), 500u);
-  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(w.ends[1]->orders[i].cut(), i + 1);
+  EXPECT_EQ(w.ends[0]->CutOf(0), 500u);
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(w.ends[1]->CutOf(i), i + 1);
 }
 
 TEST(KvLines, WhoWasNotInvitedOrTakesARanksPlaceIsNotHeard) {
   LinesWorld w;
   int heard = 0;
-  w.lines->Listen([&](int, const v1::RankNews&) { ++heard; });
+  w.lines->Listen([&](int, const RankNews&) { ++heard; });
   w.Join(1);
   ASSERT_TRUE(w.Until([&] { return w.lines->seated() == 1; }).ok());
   KvInvitation guessed = w.lines->invitation();
@@ -93,7 +95,7 @@ TEST(KvLines, WhoWasNotInvitedOrTakesARanksPlaceIsNotHeard) {
 
 TEST(KvLines, WhoWasNotInvitedAndTalksOnHasOneLineASecond) {
   LinesWorld w;
-  w.lines->Listen([](int, const v1::RankNews&) {});
+  w.lines->Listen([](int, const RankNews&) {});
   KvInvitation guessed = w.lines->invitation();
   guessed.word[3] ^= 1;
   const CaughtLog log;

@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "engine/step/step_batch.h"
+#include "kvtransfer/rank_line_codec.h"
 
 namespace baton::worker {
 namespace {
@@ -61,9 +62,9 @@ std::string TermsOf(const WorkerConfig& config) {
 }
 
 std::string TermsOf(const std::string& model_digest, const kernels::OpsTraits& traits) {
-  return StrCat("steps of form ", engine::StepBatch::kForm, "\nmodel digest ", model_digest, "\nISA ", traits.isa,
-                "\nkernels ", traits.kernel_version, "\ncompute ", DTypeName(traits.compute), "\nKV ",
-                DTypeName(traits.kv), "\n");
+  return StrCat("steps of form ", engine::StepBatch::kForm, "\norders of form ", kRankLineForm, "\nmodel digest ",
+                model_digest, "\nISA ", traits.isa, "\nkernels ", traits.kernel_version, "\ncompute ",
+                DTypeName(traits.compute), "\nKV ", DTypeName(traits.kv), "\n");
 }
 
 absl::Status AgreeOnTerms(engine::Communicator* world, const std::string& terms) {

@@ -21,7 +21,7 @@ absl::StatusOr<std::unique_ptr<RankCarrier>> RankCarrier::Start(Facts facts, Car
   std::unique_ptr<RankCarrier> out(new RankCarrier(std::move(facts), std::move(make), std::move(on_broken)));
   BATON_ASSIGN_OR_RETURN(out->line_, KvLine::Dial(
                                          invitation, out->facts_.rank, out->facts_.config.host, std::move(trust),
-                                         [carrier = out.get()](const v1::RankOrder& order) { carrier->Handle(order); },
+                                         [carrier = out.get()](const RankOrder& order) { carrier->Handle(order); },
                                          [carrier = out.get()](const absl::Status& why) { carrier->Break(why); }));
   out->thread_.Watch(&out->line_->transport());
   out->thread_.Start();
@@ -46,8 +46,9 @@ void RankCarrier::Break(const absl::Status& why) {
   });
 }
 
-void RankCarrier::Handle(const v1::RankOrder& order) {
-  if (order.has_begin()) return thread_.Post([this, order] { BeginAnew(order); });  // behind what its carrier posted
+void RankCarrier::Handle(const RankOrder& order) {
+  if (const auto* other = std::get_if<v1::RankOrder>(&order); other != nullptr && other->has_begin())
+    return thread_.Post([this, begin = *other] { BeginAnew(begin); });  // behind what its carrier posted
   if (carrier_ != nullptr) carrier_->Handle(order);
 }
 
@@ -70,7 +71,7 @@ absl::Status RankCarrier::Begin(const v1::RankOrder& order) {
                          .numerics_id = order.begin().numerics_id(),
                          .clock = clock_,
                          .thread = thread_,
-                         .tell = [this](const v1::RankNews& news) { line_->Send(news); }};
+                         .tell = [this](const RankNews& news) { line_->Send(news); }};
   context.takes_kv = order.begin().takes_kv();
   if (!facts_.config.cluster_secret_file.empty()) {
     BATON_ASSIGN_OR_RETURN(context.kv_trust.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));

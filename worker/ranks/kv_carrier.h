@@ -28,7 +28,7 @@ class KvCarrier {
  public:
   virtual ~KvCarrier() = default;
   /// Any order but Begin.
-  virtual void Handle(const v1::RankOrder& order) = 0;
+  virtual void Handle(const RankOrder& order) = 0;
 };
 
 /// All of it outlives the carrier.
@@ -41,11 +41,11 @@ struct CarrierContext {
   std::string incarnation, numerics_id;  ///< of the worker
   const Clock& clock;
   TransferLoop& thread;
-  std::function<void(const v1::RankNews& news)> tell;  ///< on the transfer thread
-  trust::PeerTrust kv_trust = {};                      ///< of the cluster
-  bool takes_kv = false;                               ///< decode; else it sends
-  ProtocolVersions kv_protocol = KvProtocol();         ///< of the worker
-  TransportMaker make = {};                            ///< of simulators: makes every transport, of any kind
+  std::function<void(const RankNews& news)> tell;  ///< on the transfer thread
+  trust::PeerTrust kv_trust = {};                  ///< of the cluster
+  bool takes_kv = false;                           ///< decode; else it sends
+  ProtocolVersions kv_protocol = KvProtocol();     ///< of the worker
+  TransportMaker make = {};                        ///< of simulators: makes every transport, of any kind
 };
 using CarrierFactory = std::function<absl::StatusOr<std::unique_ptr<KvCarrier>>(const CarrierContext&)>;
 
@@ -69,7 +69,7 @@ class RankCarrier {
  private:
   RankCarrier(Facts facts, CarrierFactory make, KvLine::OnBroken on_broken)
       : facts_(std::move(facts)), make_(std::move(make)), on_broken_(std::move(on_broken)) {}
-  void Handle(const v1::RankOrder& order);
+  void Handle(const RankOrder& order);
   void BeginAnew(const v1::RankOrder& order);
   absl::Status Begin(const v1::RankOrder& order);
   void Break(const absl::Status& why);

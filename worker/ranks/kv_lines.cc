@@ -66,30 +66,32 @@ absl::Status KvLines::Begin(const std::string& incarnation, const std::string& n
   return not_begun_;
 }
 
-void KvLines::Send(int rank, const v1::RankOrder& order) {
+void KvLines::Send(int rank, const RankOrder& order) {
   const PeerNumber peer = peers_.at(static_cast<size_t>(rank));
-  if (peer != 0) transport_->Send(peer, order.SerializeAsString(), [](const absl::Status&) {});
+  if (peer != 0) transport_->Send(peer, EncodeRankOrder(order), [](const absl::Status&) {});
 }
 
 void KvLines::OnMessage(PeerNumber peer, std::string_view message) {
-  v1::RankNews news;
+  const absl::StatusOr<RankNews> news = DecodeRankNews(message);
+  if (!news.ok()) return OnLost(peer, news.status());
   const auto seat = ranks_.find(peer);
-  if (!news.ParseFromArray(message.data(), static_cast<int>(message.size())))
-    return OnLost(peer, absl::InvalidArgumentError(StrCat(message.size(), " bytes that are no news of a rank")));
+  const auto* other = std::get_if<v1::RankNews>(&*news);  // than of a slot
   if (seat == ranks_.end()) {
-    if (const absl::Status seated = Seat(peer, news); !seated.ok() && lines_.May("not a rank's"))
+    const absl::Status seated = Seat(peer, other == nullptr ? v1::RankNews() : *other);
+    if (!seated.ok() && lines_.May("not a rank's"))
       LogWarning("ranks: a connection for KV is not a rank's: {}", View(seated.message()));
-    return;
+  } else if (other != nullptr && other->has_begun()) {
+    OnBegun(seat->second, other->begun());
+  } else if (on_news_) {
+    on_news_(seat->second, *news);
   }
-  if (news.has_begun()) {
-    ++begun_;
-    if (news.begun().has_error() && not_begun_.ok()) {
-      const absl::Status why = DecodeRankError(news.begun().error());
-      not_begun_ = absl::Status(why.code(), StrCat("rank ", seat->second, ": ", View(why.message())));
-    }
-    return;
-  }
-  if (on_news_) on_news_(seat->second, news);
+}
+
+void KvLines::OnBegun(int rank, const v1::RankNews::Begun& begun) {
+  ++begun_;
+  if (!begun.has_error() || !not_begun_.ok()) return;
+  const absl::Status why = DecodeRankError(begun.error());
+  not_begun_ = absl::Status(why.code(), StrCat("rank ", rank, ": ", View(why.message())));
 }
 
 /// The connection of a stranger among those who know the secret stays, and is never heard or told anything.
@@ -130,16 +132,16 @@ absl::StatusOr<std::unique_ptr<KvLine>> KvLine::Dial(const KvInvitation& invitat
   return line;
 }
 
-void KvLine::Send(const v1::RankNews& news) {
-  if (peer_ != 0) transport_->Send(peer_, news.SerializeAsString(), [](const absl::Status&) {});
+void KvLine::Send(const RankNews& news) {
+  if (peer_ != 0) transport_->Send(peer_, EncodeRankNews(news), [](const absl::Status&) {});
 }
 
 /// Its transport listens, too: whoever comes there has no say.
 void KvLine::OnMessage(PeerNumber peer, std::string_view message) {
   if (peer_ == 0 || peer != peer_) return;
-  v1::RankOrder order;
-  if (order.ParseFromArray(message.data(), static_cast<int>(message.size()))) return on_order_(order);
-  OnLost(peer_, absl::InvalidArgumentError(StrCat(message.size(), " bytes that are no order of rank 0")));
+  const absl::StatusOr<RankOrder> order = DecodeRankOrder(message);
+  if (!order.ok()) return OnLost(peer_, order.status());
+  on_order_(*order);
 }
 
 void KvLine::OnLost(PeerNumber peer, const absl::Status& why) {

@@ -1,6 +1,6 @@
 // The connections on which rank 0 of a worker tells its other ranks, where they are processes, what to do about
-// handoffs, and hears what came of it: one line to each, of proto/ranks.proto's messages, greeted by the group's
-// secret. A line that breaks is a rank that is lost.
+// handoffs, and hears what came of it: one line to each, of kvtransfer/rank_line_codec.h's messages, greeted by the
+// group's secret. A line that breaks is a rank that is lost.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class KvLines final : public RankLines, private TransportEvents {
   absl::Status Await(const std::function<bool()>& done, Duration patience, std::string_view what);
   /// Await that all ranks have come, tell them to begin (anew), and await what comes of it: the first rank's error.
   absl::Status Begin(const std::string& incarnation, const std::string& numerics_id, bool takes_kv, Duration patience);
-  void Send(int rank, const v1::RankOrder& order) override;
+  void Send(int rank, const RankOrder& order) override;
   Transport& transport() { return *transport_; }
 
  private:
@@ -52,6 +52,7 @@ class KvLines final : public RankLines, private TransportEvents {
   void OnRefused(PeerNumber, std::string_view host, const absl::Status& why) override;
   bool MayLand(PeerNumber, const LandingPlace&) override { return false; }
   absl::Status Seat(PeerNumber peer, const v1::RankNews& news);
+  void OnBegun(int rank, const v1::RankNews::Begun& begun);
 
   KvInvitation invitation_;
   std::vector<PeerNumber> peers_;  ///< by rank; 0: not there
@@ -68,13 +69,13 @@ class KvLines final : public RankLines, private TransportEvents {
 /// Another rank's end. Thread: its transfer thread.
 class KvLine final : private TransportEvents {
  public:
-  using OnOrder = std::function<void(const v1::RankOrder& order)>;
+  using OnOrder = std::function<void(const RankOrder& order)>;
   using OnBroken = std::function<void(const absl::Status& why)>;
 
   /// Dials rank 0. `on_broken`: once, and nothing comes after it.
   static absl::StatusOr<std::unique_ptr<KvLine>> Dial(const KvInvitation& invitation, int rank, const std::string& host,
                                                       trust::PeerTrust trust, OnOrder on_order, OnBroken on_broken);
-  void Send(const v1::RankNews& news);
+  void Send(const RankNews& news);
   Transport& transport() { return *transport_; }
 
  private:

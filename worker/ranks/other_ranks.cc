@@ -8,17 +8,21 @@ namespace baton::worker {
 
 OtherRanks::OtherRanks(RankLines& lines, RankLines::OnNews on_news)
     : lines_(lines), told_(static_cast<size_t>(lines.ranks())), figures_(static_cast<size_t>(lines.ranks() - 1)) {
-  lines_.Listen([this, on_news = std::move(on_news)](int rank, const v1::RankNews& news) {
-    if (!news.has_figures()) return on_news(rank, news);
+  lines_.Listen([this, on_news = std::move(on_news)](int rank, const RankNews& news) {
+    const auto* other = std::get_if<v1::RankNews>(&news);
+    if (other == nullptr || !other->has_figures()) return on_news(rank, news);
     std::lock_guard lock(mutex_);
-    figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(news.figures());
+    figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(other->figures());
   });
 }
 
 void OtherRanks::SendWork(int rank, const SlotWork& work, TransferEnd end) {
-  v1::RankOrder order;
-  *order.mutable_work() = EncodeSlotWork(work, end, told_.at(static_cast<size_t>(rank)));
-  lines_.Send(rank, order);
+  if (!told_.at(static_cast<size_t>(rank)).Knows(work.plan->digest())) {
+    v1::RankOrder order;
+    *order.mutable_plan() = EncodeTerms(*work.plan);
+    lines_.Send(rank, order);
+  }
+  lines_.Send(rank, EncodeSlotWork(work, end));
 }
 
 void OtherRanks::Tick() {

@@ -19,8 +19,8 @@ class OtherRanks {
   OtherRanks(const OtherRanks&) = delete;
   OtherRanks& operator=(const OtherRanks&) = delete;
 
-  void Send(int rank, const v1::RankOrder& order) { lines_.Send(rank, order); }
-  /// An order to gather or scatter a slot; `end`: the rank's.
+  void Send(int rank, const RankOrder& order) { lines_.Send(rank, order); }
+  /// An order to gather or scatter a slot, behind the plan that it is of; `end`: the rank's.
   void SendWork(int rank, const SlotWork& work, TransferEnd end);
   /// At every TransferBeat: lets time go by at all of them, and asks what they have moved.
   void Tick();

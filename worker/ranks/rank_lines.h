@@ -4,16 +4,13 @@
 
 #include <functional>
 
-namespace baton::v1 {
-class RankNews;
-class RankOrder;
-}  // namespace baton::v1
+#include "kvtransfer/rank_line_codec.h"
 
 namespace baton::worker {
 
 class RankLines {
  public:
-  using OnNews = std::function<void(int rank, const v1::RankNews& news)>;
+  using OnNews = std::function<void(int rank, const RankNews& news)>;
 
   virtual ~RankLines() = default;
   /// Of the worker, rank 0 among them.
@@ -21,7 +18,7 @@ class RankLines {
   /// Who hears the ranks from now on. It must outlive the lines, or hear nothing more before it goes (null).
   virtual void Listen(OnNews on_news) = 0;
   /// Dropped when the rank was lost.
-  virtual void Send(int rank, const v1::RankOrder& order) = 0;
+  virtual void Send(int rank, const RankOrder& order) = 0;
 };
 
 }  // namespace baton::worker

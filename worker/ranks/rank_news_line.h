@@ -6,26 +6,26 @@
 #include <utility>
 #include <vector>
 
+#include "kvtransfer/rank_line_codec.h"
+
 namespace baton::worker {
 
-/// News: v1::RankNews, which its users include.
-template <class News>
 class RankNewsLine {
  public:
   /// `tell` sends what it is given until it returns to its loop with one call of the system.
-  explicit RankNewsLine(std::function<void(const News&)> tell) : tell_(std::move(tell)) {}
+  explicit RankNewsLine(std::function<void(const RankNews&)> tell) : tell_(std::move(tell)) {}
 
   /// Behind what was kept.
-  void Tell(const News& news) {
-    for (const News& one : std::exchange(kept_, {})) tell_(one);
+  void Tell(const RankNews& news) {
+    for (const RankNews& one : std::exchange(kept_, {})) tell_(one);
     tell_(news);
   }
   /// Until the next Tell.
-  void Keep(News news) { kept_.push_back(std::move(news)); }
+  void Keep(RankNews news) { kept_.push_back(std::move(news)); }
 
  private:
-  const std::function<void(const News&)> tell_;
-  std::vector<News> kept_;
+  const std::function<void(const RankNews&)> tell_;
+  std::vector<RankNews> kept_;
 };
 
 }  // namespace baton::worker
