@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/model/config/config_reader.h"
+#include "engine/model/kv_groups.h"
 #include "sim/fake_model.h"
 #include "tests/common/gguf_builder.h"
 #include "worker/process/kv_budget.h"
@@ -18,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr char kModel[] = "tests/data/tiny-llama";
@@ -31,6 +34,20 @@ WorkerConfig StartConfig() {
   c.max_num_seqs = 4;
   c.max_num_batched_tokens = 64;
   return c;
+}
+
+// As the second worker finds it whose GPU another one has.
+TEST(KvBudget, OfAGpuThatHasTooLittleLeftIsRefusedWithWhatIsFree) {
+  const engine::ModelConfig model = engine::ReadHfConfig(kModel)->config;
+  const KvLayout layout = engine::MakeKvLayout(model, DType::kBF16, 16).value();
+  const kernels::DeviceMemory left[] = {{.free_bytes = 100'000, .total_bytes = 8 * kGiB}};
+  WorkerConfig c = StartConfig();
+  const std::string said(PlanKvOnDevices(c, left, model, layout, 2048).status().message());
+  EXPECT_THAT(said, AllOf(HasSubstr("bytes of KV cache, 90000 given"),
+                          HasSubstr("--gpu-memory-utilization 0.9 of the 100000 bytes of the GPU's 8589934592 that")));
+  c.kv_cache_memory = 100'000;
+  const std::string of_flag(PlanKvOnDevices(c, left, model, layout, 2048).status().message());
+  EXPECT_THAT(of_flag, AllOf(HasSubstr("100000 given"), Not(HasSubstr("utilization"))));
 }
 
 TEST(KvBudget, TheFlagCounts) {

@@ -45,7 +45,15 @@ absl::StatusOr<engine::BlockBudget> PlanKvOnDevices(const WorkerConfig& config,
     WorkerConfig of_rank = config;
     of_rank.kv_cache_memory = config.kv_cache_memory / config.ranks();
     BATON_ASSIGN_OR_RETURN(const int64_t bytes, DeviceKvBytes(of_rank, memory[rank]));
-    BATON_ASSIGN_OR_RETURN(engine::BlockBudget budget, PlanKv(config, layouts.back(), bytes, max_model_len));
+    absl::StatusOr<engine::BlockBudget> planned = PlanKv(config, layouts.back(), bytes, max_model_len);
+    if (!planned.ok() && config.kv_cache_memory == 0) {
+      return absl::Status(
+          planned.status().code(),
+          StrCat(planned.status().message(), "; it is --gpu-memory-utilization ", config.gpu_memory_utilization,
+                 " of the ", memory[rank].free_bytes, " bytes of the GPU's ", memory[rank].total_bytes,
+                 " that are free beside weights and what steps need: others may have the rest"));
+    }
+    BATON_ASSIGN_OR_RETURN(engine::BlockBudget budget, std::move(planned));
     if (rank == 0 || budget.tokens < fewest.tokens) fewest = std::move(budget);
   }
   fewest.bytes = 0;
