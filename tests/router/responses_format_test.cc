@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<Json> EventsOf(std::string_view stream) {
+std::vector<Json> StreamedEvents(std::string_view stream) {
   std::vector<Json> events;
   constexpr std::string_view kData = "data: ";
   for (size_t at = stream.find(kData); at != std::string_view::npos; at = stream.find(kData, at + 1)) {
@@ -35,7 +35,7 @@ TEST(ResponsesFormat, EachEventOfATextSaysWhichItemItIsOf) {
   stream += format.Piece(part, tail);
   stream += format.Finish({}, {0, FinishReason::kStop}, tail) + format.End(tail);
   std::vector<std::string> ids, texts;
-  for (const Json& event : EventsOf(stream)) {
+  for (const Json& event : StreamedEvents(stream)) {
     const std::string type = event["type"];
     if (type == "response.output_item.added") {
       ids.push_back(event["item"]["id"]);
