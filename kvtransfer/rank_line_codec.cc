@@ -91,7 +91,7 @@ class FieldReader {
   bool failed_ = false;
 };
 
-std::string Encode(const SlotOrder& order) {
+std::string BytesOf(const SlotOrder& order) {
   FieldWriter out(Word::kOrder);
   out.Put(order.peer), out.Put(order.lane), out.Put(order.slot), out.Put(order.plan);
   out.Put(order.tell), out.Put(order.may_wait);
@@ -101,7 +101,7 @@ std::string Encode(const SlotOrder& order) {
   return std::move(out).Out();
 }
 
-std::string Encode(const SlotWorked& worked) {
+std::string BytesOf(const SlotWorked& worked) {
   FieldWriter out(Word::kWorked);
   out.Put(worked.peer), out.Put(worked.lane), out.Put(worked.slot), out.Put(worked.told);
   out.Put(static_cast<uint8_t>(worked.status.code()));
@@ -109,7 +109,7 @@ std::string Encode(const SlotWorked& worked) {
   return std::move(out).Out();
 }
 
-std::string Encode(const SlotHeard& heard) {
+std::string BytesOf(const SlotHeard& heard) {
   if (const auto* full = std::get_if<SlotFull>(&heard.said)) {
     FieldWriter out(Word::kFull);
     out.Put(heard.peer), out.Put(full->lane), out.Put(full->slot), out.PutAll(full->segments);
@@ -121,8 +121,8 @@ std::string Encode(const SlotHeard& heard) {
   return std::move(out).Out();
 }
 
-std::string Encode(const v1::RankOrder& order) { return order.SerializeAsString(); }
-std::string Encode(const v1::RankNews& news) { return news.SerializeAsString(); }
+std::string BytesOf(const v1::RankOrder& order) { return order.SerializeAsString(); }
+std::string BytesOf(const v1::RankNews& news) { return news.SerializeAsString(); }
 
 void Take(FieldReader& in, SlotOrder& order) {
   in.Take(order.peer), in.Take(order.lane), in.Take(order.slot), in.Take(order.plan);
@@ -173,11 +173,11 @@ absl::StatusOr<RankNews> DecodeSlotNews(std::string_view bytes) {
 }  // namespace
 
 std::string EncodeRankOrder(const RankOrder& order) {
-  return std::visit([](const auto& one) { return Encode(one); }, order);
+  return std::visit([](const auto& one) { return BytesOf(one); }, order);
 }
 
 std::string EncodeRankNews(const RankNews& news) {
-  return std::visit([](const auto& one) { return Encode(one); }, news);
+  return std::visit([](const auto& one) { return BytesOf(one); }, news);
 }
 
 absl::StatusOr<RankOrder> DecodeRankOrder(std::string_view bytes) {
