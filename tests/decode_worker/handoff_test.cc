@@ -220,6 +220,10 @@ TEST(Handoff, ASegmentInPlaceIsNeverWrittenAgain) {
   d.lanes = {{0, 2}};
   d.Reserve(), d.Bind();
   d.Fill(0);  // segment 0
+  d.Do(d.MakeFilled(0, d.Grant(0)));
+  EXPECT_EQ(d.Find<ScatterSlot>(), nullptr) << "with nothing to place there is no pass: it is answered at once";
+  ASSERT_NE(d.Sent<SlotFree>(), nullptr);
+  EXPECT_TRUE(d.Sent<SlotFree>()->ok);
   Filled both = d.MakeFilled(0, d.Grant(0));
   both.message.segments = {0, 1};
   d.Do(both);
@@ -252,6 +256,18 @@ TEST(Handoff, LostKvIsRecomputedHereOnceTheRouterHasAttached) {
   EXPECT_TRUE(d.Find<StartSequence>()->recompute);
   EXPECT_EQ(d.blocks.bound, 0);
   EXPECT_NE(d.Find<CutWriter>(), nullptr);
+}
+
+TEST(Handoff, AWriterThatIsToBeCutOffOpensNoLaneUntilItIs) {
+  HandoffDriver d;
+  d.Reserve(1), d.Reserve(2), d.Bind();
+  d.Do(WriterLost{7});
+  ASSERT_NE(d.Find<CutWriter>(), nullptr);
+  d.Do(d.MakeOpen(0, 1, 2));
+  ASSERT_NE(d.Sent<LaneGone>(), nullptr);
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "this writer was cut off");
+  d.Do(WriterFenced{7}), d.Do(d.MakeOpen(0, 1, 2));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
 
 TEST(Handoff, LostKvOfAsManyTokensAsMayBeComputedHereIsComputedHere) {

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -227,6 +229,19 @@ TEST(Admission, OneAnswerOfAKeyGivesWayAtATimeForItMayHoldManyPlaces) {
   for (auto& one : Fill(admission, Key(1), TimePoint{Admission::kStill})) other.push_back(std::move(one));
   EXPECT_EQ(other.size(), 6u);
   EXPECT_EQ(greedy.told.size(), 2u);
+}
+
+TEST(Admission, ForAKeyOthersGiveWayUntilItHasWhatEachOfThemMayHaveAtOnce) {
+  Admission admission(17, 1000, /*several_keys=*/true);
+  Unread greedy(admission, Key(0));
+  std::vector<AdmissionHold> other;
+  size_t ended = 0;
+  for (auto more = Fill(admission, Key(1), TimePoint{Admission::kStill}); !more.empty();
+       more = Fill(admission, Key(1), TimePoint{Admission::kStill})) {
+    std::ranges::move(more, std::back_inserter(other));
+    greedy.End(ended++);
+  }
+  EXPECT_EQ(other.size(), 7u) << "two keys that want all have 7/15 of 17 each";
 }
 
 TEST(Admission, WhoGoesOnReadingIsNotTold) {

@@ -1,4 +1,4 @@
-// /events and the console of a router before scripted workers.
+// /events, the console and orders about a worker, of a router before scripted workers.
 #include "router_fixture.h"
 
 namespace baton::router {
@@ -164,6 +164,20 @@ TEST_F(RouterTest, OneReaderOfEventsTooManyIs429) {
     next.Send(StrCat(kAsk, "\r\n"));
     return next.ReceiveUntil("HTTP/1.1 ").size() > 12 && next.ReceiveUntil("\r\n").find("200 OK") != std::string::npos;
   }));
+}
+
+TEST_F(RouterTest, AWorkerThatIsAwayIsToldNoOtherRoleAndWhyItIsAwayIsSaid) {
+  FakeWorker stays, leaves;
+  Start({&stays, &leaves});
+  leaves.Kill();
+  ASSERT_TRUE(stays.Wait([&] {
+    const WorkerStatus now = server_->workers()[1];
+    return now.state != "ready" && !now.detail.empty();
+  }));
+  const HttpReply refused = Ask(server_->admin_port(), "POST", "/workers/flip",
+                                StrCat(R"({"worker":")", leaves.address(), R"(","role":"decode"})"));
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_NE(refused.body.find("is not connected: "), std::string::npos) << refused.body;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "common/str_cat.h"
 #include "more_tokens.h"
 #include "router/request/choice_text.h"
+#include "router/request/request_input.h"
 #include "router/request_types.h"
 #include "text/grammar.h"
 
@@ -114,6 +115,27 @@ class AfterThoughtsTest : public testing::Test {
     EXPECT_TRUE(std::holds_alternative<Grammar>(made)) << std::get<std::string>(made);
     return std::get<Grammar>(made);
   }
+  /// What workers hear of such a request, where the model thinks from the first token on; null: no grammar.
+  static std::shared_ptr<const Grammar> Sent(std::shared_ptr<const Grammar> of_answer, std::optional<int32_t> budget) {
+    ModelText model;
+    model.tokenizer = Thinker();
+    model.grammars = std::make_shared<GrammarCheck>(*model.tokenizer);
+    WorkerFacts facts;
+    facts.max_model_len = 100, facts.vocab_size = model.tokenizer->vocab_size();
+    facts.tokenizer_digest =
+        (*GrammarCompiler::Make(*model.tokenizer, model.tokenizer->eos_ids(), facts.vocab_size))->digest();
+    RouterConfig config;
+    config.reasoning_parser = "deepseek_r1";
+    RequestInput input;
+    input.prompt = TokensPrompt{5, 6};
+    input.splits_thoughts = true;
+    input.thinking_budget = budget;
+    input.sampling.grammar = std::move(of_answer);
+    auto made = Prepare(model, facts, config, std::move(input));
+    const auto* error = std::get_if<ApiError>(&made);
+    EXPECT_EQ(error, nullptr) << error->message;
+    return error != nullptr ? nullptr : std::get<PreparedRequest>(made).generation.sampling.grammar;
+  }
 
   std::unique_ptr<Tokenizer> tokenizer_ = Thinker();
   std::unique_ptr<GrammarCompiler> compiler_ =
@@ -160,6 +182,17 @@ TEST_F(AfterThoughtsTest, ABudgetCountsTokens) {
     }
     EXPECT_TRUE(Takes(After(nullptr, ThoughtStart::kMayOpen, budget), "no thoughts"));
   }
+}
+
+TEST_F(AfterThoughtsTest, ARequestIsHeldToItsGrammarBehindThemAndToItsBudgetAndOtherwiseToNothing) {
+  EXPECT_EQ(Sent(nullptr, std::nullopt), nullptr);
+  const auto held = Sent(std::make_shared<const Grammar>(Grammar{GrammarKind::kRegex, "[ab]c"}), std::nullopt);
+  ASSERT_NE(held, nullptr);
+  EXPECT_TRUE(Takes(*held, "as many thoughts as it likes</think>ac"));
+  EXPECT_FALSE(Takes(*held, "ac"));
+  const auto short_thoughts = Sent(nullptr, 2);
+  ASSERT_NE(short_thoughts, nullptr);
+  EXPECT_FALSE(Takes(*short_thoughts, "as many thoughts as it likes</think>ac"));
 }
 
 TEST_F(AfterThoughtsTest, WhatCannotBeDoneIsSaid) {

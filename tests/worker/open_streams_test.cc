@@ -95,7 +95,9 @@ TEST_F(Callers, WhoTakeNothingForLongAreCutOffAndWhoTakeALittleAreNot) {
   some.now = {.bytes = 10, .taken = 7};
   Pass(seconds(29));
   ++some.now.taken;
-  Pass(seconds(2));
+  Pass(milliseconds(1100));
+  EXPECT_EQ(CutOff(), 0) << "30 s after the first look";
+  Pass(milliseconds(900));
   EXPECT_EQ(none.why, "this Watch stream is ended: 10 bytes wait, and nothing was taken for 30 s");
   EXPECT_EQ(some.why + empty.why, "");
   Pass(seconds(30));
