@@ -25,18 +25,12 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     return out;
   }
 
-  void Handle(const RankOrder& order) override {
-    if (const auto* slot = std::get_if<SlotOrder>(&order)) return Place(*slot);
-    Obey(std::get<v1::RankOrder>(order));
-  }
-
  private:
   explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), news_(context.tell) {}
 
-  void Obey(const v1::RankOrder& order) {
+  void Obey(const v1::RankOrder& order) override {
     switch (order.kind_case()) {
       case v1::RankOrder::kSend: return Send(order.send());
-      case v1::RankOrder::kPlan: return Know(order.plan());
       case v1::RankOrder::kCut: return landing_->Cut(order.cut());
       case v1::RankOrder::kRelease: return landing_->Release(order.release());
       case v1::RankOrder::kReplace: landing_->Replace(order.replace()); return TellLanding();
@@ -59,13 +53,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     landing_->Send(order.peer(), std::get<ToPrefill>(*message));
   }
 
-  void Know(const v1::TransferTerms& terms) {
-    if (const absl::Status known = plans_.Add(terms); !known.ok())
-      LogError("rank {}: a transfer plan cannot be made: {}", rank_, View(known.message()));
-  }
-
-  void Place(const SlotOrder& order) {
-    absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
+  void Work(const SlotOrder& order, absl::StatusOr<SlotWork> work) override {
     if (!work.ok()) {
       LogError("rank {}: a slot cannot be placed: {}", rank_, View(work.status().message()));
       return OnScattered({order.lane, order.slot, false});
@@ -111,7 +99,6 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
 
   const int rank_;
   worker::RankNewsLine news_;
-  PlanShelf plans_;
   std::unique_ptr<Landing> landing_;  ///< last: it calls back
 };
 

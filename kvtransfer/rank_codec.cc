@@ -115,7 +115,7 @@ std::shared_ptr<const TransferPlan> PlanShelf::Find(uint64_t digest) {
   return plans_.front();
 }
 
-absl::StatusOr<SlotWork> DecodeSlotWork(SlotOrder in, PlanShelf& plans) {
+absl::StatusOr<SlotWork> DecodeSlotWork(const SlotOrder& in, PlanShelf& plans) {
   SlotWork work{.peer = in.peer, .lane = in.lane, .slot = in.slot, .tell = in.tell, .may_wait = in.may_wait};
   work.plan = plans.Find(in.plan);
   if (work.plan == nullptr) return absl::InvalidArgumentError("a transfer plan that rank 0 has not told");
@@ -126,7 +126,7 @@ absl::StatusOr<SlotWork> DecodeSlotWork(SlotOrder in, PlanShelf& plans) {
     if (segment >= static_cast<uint32_t>(segments))
       return absl::InvalidArgumentError(StrCat("segment ", segment, " of ", segments));
   }
-  work.segments = std::move(in.segments);
+  work.segments = in.segments;
   work.tables.resize(work.plan->source().layout.groups.size());
   for (const BlockRun& run : in.tables) {
     if (run.group >= work.tables.size())

@@ -54,7 +54,7 @@ class PlanShelf {
 };
 
 /// InvalidArgument names what cannot be.
-absl::StatusOr<SlotWork> DecodeSlotWork(SlotOrder in, PlanShelf& plans);
+absl::StatusOr<SlotWork> DecodeSlotWork(const SlotOrder& in, PlanShelf& plans);
 
 v1::RankNews::Figures EncodeFigures(const RankFigures& figures);
 RankFigures DecodeFigures(const v1::RankNews::Figures& in);

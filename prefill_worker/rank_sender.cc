@@ -25,17 +25,11 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
                           .side = context.side},
                 context.clock, context.thread, static_cast<SenderEvents&>(*this)) {}
 
-  void Handle(const RankOrder& order) override {
-    if (const auto* slot = std::get_if<SlotOrder>(&order)) return Write(*slot);
-    Obey(std::get<v1::RankOrder>(order));
-  }
-
  private:
-  void Obey(const v1::RankOrder& order) {
+  void Obey(const v1::RankOrder& order) override {
     switch (order.kind_case()) {
       case v1::RankOrder::kConnect: return sender_.Connect(order.connect().peer(), order.connect().landing_address());
       case v1::RankOrder::kSend: return Send(order.send());
-      case v1::RankOrder::kPlan: return Know(order.plan());
       case v1::RankOrder::kFlush: return sender_.Flush(order.flush().peer(), DecodeLaneKey(order.flush().lane()));
       case v1::RankOrder::kCut: return sender_.Cut(order.cut());
       case v1::RankOrder::kTick: return Tick();
@@ -49,13 +43,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
     sender_.Send(order.peer(), std::get<ToDecode>(*message));
   }
 
-  void Know(const v1::TransferTerms& terms) {
-    if (const absl::Status known = plans_.Add(terms); !known.ok())
-      LogError("rank {}: a transfer plan cannot be made: {}", rank_, View(known.message()));
-  }
-
-  void Write(const SlotOrder& order) {
-    absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
+  void Work(const SlotOrder& order, absl::StatusOr<SlotWork> work) override {
     if (work.ok() && work->plan->lanes()[work->lane.lane].source_rank != rank_)
       work = absl::InternalError(StrCat("a lane of rank ", work->plan->lanes()[work->lane.lane].source_rank));
     if (!work.ok())
@@ -110,7 +98,6 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
 
   const int rank_;
   worker::RankNewsLine news_;
-  PlanShelf plans_;
   Sender sender_;  ///< last: it calls back
 };
 

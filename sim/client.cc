@@ -51,6 +51,7 @@ void ClientSink::OnDelta(router::ChoiceDelta&& delta, const router::RequestUsage
   for (size_t t = 0; t < delta.token_ids.size(); ++t) choice.tokens += TokenText(delta.token_ids[t], delta.logprobs, t);
   choice.count += static_cast<int64_t>(delta.token_ids.size());
   choice.text += delta.text;
+  view_->told += delta.text.size();
 }
 
 void ClientSink::OnChoiceEnd(const router::ChoiceFinish& finish) {
@@ -73,6 +74,7 @@ void ClientSink::OnFailed(const router::ApiError& error) {
   CheckOpen();
   if (left()) return;
   view_->failure = error;
+  if (!view_->reads) view_->unread_for = clock_.Now() - view_->unread_since;
   view_->end = ClientView::End::kFailed;
   view_->ended = clock_.Now();
 }

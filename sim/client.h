@@ -30,6 +30,10 @@ struct ClientView {
   router::ApiError failure;
   TimePoint asked{}, ended{};
   bool reads = true;                           ///< else nothing that it is told leaves the router
+  TimePoint unread_since{};                    ///< where it does not read
+  Duration unread_for{};                       ///< when it failed; 0: it read
+  uint64_t told = 0, taken = 0;                ///< bytes of text; `taken` counts where it does not read
+  int key = 0;                                 ///< of ClusterScenario::keys
   std::shared_ptr<router::AnswerSink> sink{};  ///< who is told in its place, and says the end here; null: a ClientSink
 };
 
@@ -50,7 +54,7 @@ class ClientSink final : public router::AnswerSink {
   void OnDone(const router::RequestSummary& summary) override;
   void OnFailed(const router::ApiError& error) override;
   size_t UnsentBytes() const override { return view_->reads ? 0 : size_t{1} << 40; }
-  uint64_t TakenBytes() const override { return 0; }
+  uint64_t TakenBytes() const override { return view_->reads ? view_->told : view_->taken; }
 
  private:
   void CheckOpen() const;

@@ -64,6 +64,7 @@ void Cluster::Start() {
   for (int i = 0; i < scenario_.requests; ++i) {
     asked_.push_back(MakeTokenizedRequest(i, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
     const auto view = clients_.emplace_back(std::make_shared<ClientView>());
+    if (scenario_.keys > 0) view->key = i % (scenario_.keys + 1) % scenario_.keys;  // the first asks twice as often
     RouterProcess& router = *routers_[time_.Below(routers_.size())];
     const Duration at = time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms));
     time_.After(at, [this, &router, view, i] { router.Ask(asked_[static_cast<size_t>(i)], view); });
@@ -81,8 +82,10 @@ void Cluster::Start() {
 /// For a while, and again until faults end.
 void Cluster::StopReading(RouterProcess& router, const std::shared_ptr<ClientView>& view) {
   if (view->end != ClientView::End::kNone || !faults_on_) return;
+  view->taken = view->told;
+  view->unread_since = time_.Now();
   view->reads = false;
-  time_.After(time_.Between(milliseconds(10), milliseconds(2000)), [this, &router, view] {
+  time_.After(time_.Between(milliseconds(10), milliseconds(scenario_.most_pause_ms)), [this, &router, view] {
     for (const auto& worker : workers_) most_unread_ = std::max(most_unread_, worker->unread());
     view->reads = true;
     router.Drained(*view);

@@ -128,10 +128,10 @@ Duration RankGroup::Behind(TimePoint& last) {
 void RankGroup::Send(int rank, const RankOrder& order) {
   Line& line = lines_.at(static_cast<size_t>(rank));
   if (line.broken) return;
-  node_.Post(Behind(line.orders_at), [this, here = std::weak_ptr(here_), rank, order] {
+  node_.Post(Behind(line.orders_at), [this, here = std::weak_ptr(here_), rank, bytes = EncodeRankOrder(order)] {
     if (here.expired() || lines_[static_cast<size_t>(rank)].broken) return;
-    loops_[static_cast<size_t>(rank)]->Do([this, rank, order] {
-      if (auto& carrier = carriers_[static_cast<size_t>(rank)]) carrier->Handle(order);
+    loops_[static_cast<size_t>(rank)]->Do([this, rank, bytes] {
+      if (auto& carrier = carriers_[static_cast<size_t>(rank)]) carrier->Handle(DecodeRankOrder(bytes).value());
     });
     node_.WakeTransfer();
   });
@@ -147,9 +147,9 @@ void RankGroup::Tell(int rank, const RankNews& news) {
   if (!on_news_) return first_news_.emplace_back(rank, news), void();
   Line& line = lines_[static_cast<size_t>(rank)];
   if (line.broken) return;
-  node_.Post(Behind(line.news_at), [this, here = std::weak_ptr(here_), rank, news] {
+  node_.Post(Behind(line.news_at), [this, here = std::weak_ptr(here_), rank, bytes = EncodeRankNews(news)] {
     if (here.expired() || lines_[static_cast<size_t>(rank)].broken || !on_news_) return;
-    on_news_(rank, news);
+    on_news_(rank, DecodeRankNews(bytes).value());
   });
 }
 

@@ -27,6 +27,7 @@ router::RouterConfig ConfigOf(const Plant& plant, const std::vector<WorkerNode*>
   config.local_prefill_max_tokens = scenario.local_prefill_tokens;
   if (scenario.round_robin) config.route_policy = "round-robin";
   if (scenario.credit_tokens > 0) config.relay_credit_tokens = scenario.credit_tokens;
+  if (scenario.most_running > 0) config.max_running_requests = scenario.most_running;
   return config;
 }
 
@@ -71,13 +72,15 @@ std::vector<router::ChoiceText> TextsOf(const router::ModelText& model, const ro
 RouterProcess::RouterProcess(const Plant& plant, std::string name, const std::vector<WorkerNode*>& workers)
     : Process(plant.time), plant_(plant), name_(std::move(name)), config_(ConfigOf(plant, workers)) {
   for (WorkerNode* worker : workers) cables_.push_back({*this, *worker, plant_});
+  for (int key = 0; key < plant.scenario.keys; ++key)
+    keys_.emplace_back(StrCat("key-", key), router::KeyAccount::Limits{});
 }
 
 RouterProcess::~RouterProcess() { BATON_CHECK(life_now_ == nullptr && dead_.empty(), "not buried"); }
 
 RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& config)
     : home(router, router.time_),
-      admission(config.max_running_requests, config.max_running_tokens),
+      admission(config.max_running_requests, config.max_running_tokens, router.keys_.size() > 1),
       budget(config.retry_budget, 3, admission) {
   io.emplace_back(router, router.time_);
   io.emplace_back(router, router.time_);
@@ -170,15 +173,17 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
   std::shared_ptr<router::AnswerSink> sink = view->sink;
   if (sink == nullptr) sink = std::make_shared<ClientSink>(view, time_);
   view->asked = time_.Now();
-  auto place = life.admission.Enter(/*connected=*/{}, time_.Now());
+  router::KeyAccount* const key = keys_.empty() ? nullptr : &keys_[static_cast<size_t>(view->key)];
+  auto place = life.admission.Enter(/*connected=*/{}, time_.Now(), key);
   if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
-  auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()), time_.Now());
+  auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()), time_.Now(), key);
   if (const auto* error = std::get_if<router::ApiError>(&room)) return sink->OnFailed(*error);
   std::vector<router::AdmissionHold> tickets;
   tickets.push_back(std::move(std::get<router::AdmissionHold>(place)));
   tickets.push_back(std::move(std::get<router::AdmissionHold>(room)));
   auto call = std::make_shared<router::RequestDriver>(*life.services, executor, generation, TextsOf(text(), generation),
                                                       time_.Now(), std::move(tickets), std::move(sink));
+  call->ChargeTo(key);
   for (Asked& asked : life.asked) {
     if (asked.view == view) asked.call = call;
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "router/admission/admission.h"
+#include "router/admission/key_account.h"
 #include "router/fleet/fleet.h"
 #include "router/metrics/router_metrics.h"
 #include "router/request/canary_request.h"
@@ -105,6 +106,7 @@ class RouterProcess final : public Process {
   router::RouterConfig config_;
   WireCounters counters_;
   std::deque<Cable> cables_;  ///< in the order of config_.worker
+  std::deque<router::KeyAccount> keys_;
   bool vanishing_ = false;
   std::unique_ptr<Life> life_now_;
   std::vector<std::unique_ptr<Life>> dead_;  ///< what was posted still points into them

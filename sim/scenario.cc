@@ -258,6 +258,21 @@ ClusterScenario WithReaders(uint64_t seed) {
   return s;
 }
 
+/// Clients of several API keys, who find the router full of answers that others do not read.
+ClusterScenario WithKeys(uint64_t seed) {
+  ClusterScenario s = WithReaders(seed);
+  Dice dice(seed);
+  s.routers = 1;
+  s.decode_blocks = std::max(s.decode_blocks, 64);
+  s.keys = dice.Pick(2, 3);
+  s.most_running = dice.Pick(4, 8);
+  s.pauses = 0.9;
+  s.most_pause_ms = 30000;
+  s.requests = dice.Pick(40, 60);
+  s.arrive_ms = 15000;
+  return s;
+}
+
 ClusterScenario WithMeddlers(uint64_t seed) {
   ClusterScenario s = Unchanged(seed, /*one_fault=*/seed % 2 == 1);
   Dice dice(~seed);
@@ -271,6 +286,7 @@ ClusterScenario WithMeddlers(uint64_t seed) {
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  if (seed >= kSeedsOfKeys) return WithKeys(seed);
   if (seed >= kSeedsOfMeddlers) return WithMeddlers(seed);
   if (seed >= kSeedsOfReaders) return WithReaders(seed);
   const bool has_ranks = seed >= kSeedsOfRanks, upgrades = seed >= kSeedsOfRankUpgrades;
@@ -357,6 +373,7 @@ std::string ClusterScenario::Text() const {
             {"credit", credit_tokens},
             {"kept", undelivered_tokens},
             {"pauses", pauses},
+            {"API keys", keys},
             {"timeout ms", timeout_ms},
             {"busy", busy},
             {"turns", most_turns},

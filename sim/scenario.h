@@ -31,6 +31,8 @@ inline constexpr uint64_t kSeedsOfOrders = 10'000'000;
 inline constexpr uint64_t kSeedsOfReaders = 11'000'000;
 /// And from here on they read, and routers say keys of each other's legs; in every second seed nothing else happens.
 inline constexpr uint64_t kSeedsOfMeddlers = 12'000'000;
+/// And from here on as those of readers, with API keys and few places in a router.
+inline constexpr uint64_t kSeedsOfKeys = 13'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -79,6 +81,9 @@ struct ClusterScenario {
   int credit_tokens = 0;       ///< of --relay-credit-tokens; 0: the default
   int undelivered_tokens = 0;  ///< SchedulerOptions::max_undelivered_tokens; 0: the default
   double pauses = 0;           ///< share of clients that stop reading now and then
+  int most_pause_ms = 2000;    ///< how long
+  int keys = 0;                ///< API keys that clients have; 0: none
+  int most_running = 0;        ///< --max-running-requests; 0: the default
   bool slow = false;           ///< prompts and answers take seconds
   int timeout_ms = 0;          ///< of some requests; 0: of none
   int no_room_ms = 20000;      ///< PushOptions::no_room_after

@@ -16,6 +16,7 @@
 #include "sim/requests.h"
 #include "tests/planted_bugs.h"
 #include "tests/sim/checked_cluster.h"
+#include "tests/sim/oracle.h"
 
 namespace {
 
@@ -256,6 +257,19 @@ TEST(ClusterSim, NoSeedOfReadersBreaksAPromise) {
   std::cout << completed << " requests answered; sequences without credit in " << unread << " seeds, several in "
             << several << "\n";
   for (int often : {unread, several}) EXPECT_GT(often, 10) << "else little was seen";
+}
+
+/// Routers of few places are full of answers that nobody reads: those of a key that holds most give way, and no others.
+TEST(ClusterSim, NoSeedOfKeysBreaksAPromise) {
+  SetLogLevel("error");
+  int gave_way = 0, completed = 0;
+  CheckSeeds(kSeedsOfKeys, "CLUSTER_SIM_KEY_SEEDS", 100, [&](CheckedCluster& checked, const ClusterScenario&) {
+    completed += checked.cluster().completed();
+    gave_way += static_cast<int>(
+        std::ranges::count_if(checked.cluster().clients(), [](const auto& client) { return GaveWay(*client); }));
+  });
+  std::cout << completed << " requests answered; " << gave_way << " answers gave way\n";
+  EXPECT_GT(gave_way, 5) << "else little was seen";
 }
 
 std::string RunWithMeddlers(uint64_t seed) {

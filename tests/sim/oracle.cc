@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/str_cat.h"
+#include "router/admission/admission.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
 #include "router/router_config.h"
@@ -89,6 +90,11 @@ bool MayFailWith(int http_status) {
 
 }  // namespace
 
+/// As RequestDriver::GiveWay says.
+bool GaveWay(const ClientView& client) {
+  return client.failure.message.find("this answer was not read for") != std::string::npos;
+}
+
 AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd) {
   router::AttachLeg leg;
   leg.leg_id = generation.request_id;
@@ -128,9 +134,12 @@ std::string CheckClient(const ClusterScenario& scenario, const router::Tokenized
       StrCat(client.failure.http_status, " ", client.failure.code, ": ", client.failure.message);
   if (client.end == ClientView::End::kFailed && !MayFailWith(client.failure.http_status))
     return StrCat("failed as nobody may: ", failure);
+  if (GaveWay(client) && (scenario.keys < 2 || client.unread_for < router::Admission::kStill))
+    return StrCat("gave way and was read ", Milliseconds(client.unread_for), " ms before: ", failure);
   // Who comes back as another release dies before: a request may lose as many workers as it may try.
   const bool may_lose_all = scenario.upgrade > 0 && deaths >= router::RouterConfig().max_attempts;
-  if (scenario.faultless() && !may_lose_all && !whole) return StrCat("failed without a fault: ", failure);
+  const bool full = scenario.most_running > 0 && client.failure.http_status == 429;
+  if (scenario.faultless() && !may_lose_all && !full && !whole) return StrCat("failed without a fault: ", failure);
   if (scenario.one_fault != OneFault::kNone && !whole && !left) return StrCat("saw the one fault: ", failure);
   if (whole && client.mixed && scenario.one_numerics()) return "is labelled mixed, and all workers compute alike";
   if (scenario.one_numerics()) return CheckAgainst(AnswerAlone(scenario, generation, false), client, whole);

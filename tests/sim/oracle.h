@@ -17,6 +17,9 @@ struct AloneAnswer {
 };
 AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd);
 
+/// Its answer was ended for those of other API keys.
+bool GaveWay(const ClientView& client);
+
 /// What is wrong with what a client got; empty: nothing. `deaths`: of processes, in all.
 std::string CheckClient(const ClusterScenario& scenario, const router::TokenizedRequest& generation,
                         const ClientView& client, int deaths);

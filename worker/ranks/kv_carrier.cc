@@ -15,6 +15,14 @@ constexpr Duration kOrderlyEnd = std::chrono::seconds(1);
 
 }  // namespace
 
+void KvCarrier::Handle(const RankOrder& order) {
+  if (const auto* slot = std::get_if<SlotOrder>(&order)) return Work(*slot, DecodeSlotWork(*slot, plans_));
+  const auto& other = std::get<v1::RankOrder>(order);
+  if (!other.has_plan()) return Obey(other);
+  if (const absl::Status known = plans_.Add(other.plan()); !known.ok())
+    LogError("ranks: a transfer plan cannot be made: {}", View(known.message()));
+}
+
 absl::StatusOr<std::unique_ptr<RankCarrier>> RankCarrier::Start(Facts facts, CarrierFactory make,
                                                                 const KvInvitation& invitation, trust::PeerTrust trust,
                                                                 KvLine::OnBroken on_broken) {

@@ -15,6 +15,7 @@
 #include "common/protocol_versions.h"
 #include "common/trust/peer_trust.h"
 #include "kvtransfer/kv_side.h"
+#include "kvtransfer/rank_codec.h"
 #include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transports/transports.h"
 #include "worker/ranks/kv_lines.h"
@@ -28,7 +29,16 @@ class KvCarrier {
  public:
   virtual ~KvCarrier() = default;
   /// Any order but Begin.
-  virtual void Handle(const RankOrder& order) = 0;
+  void Handle(const RankOrder& order);
+
+ protected:
+  /// `work` comes of the order, or says why none does.
+  virtual void Work(const SlotOrder& order, absl::StatusOr<SlotWork> work) = 0;
+  /// All else.
+  virtual void Obey(const v1::RankOrder& order) = 0;
+
+ private:
+  PlanShelf plans_;
 };
 
 /// All of it outlives the carrier.
