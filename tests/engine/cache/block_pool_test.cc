@@ -64,6 +64,31 @@ TEST(BlockPool, ATableThatOnlyReadsStillOnlyReadsWhenItHasMoved) {
   EXPECT_EQ(pool.writers(block), 1);
 }
 
+TEST(BlockPool, ATableThatHadNoPoolGivesTheBlocksBackThatItWasGiven) {
+  BlockPool pool(0, 4, 16, MakeLruPolicy(4), nullptr);
+  BlockTable table(pool), given;
+  ASSERT_TRUE(pool.Append(table, 3));
+  EXPECT_EQ(given.group(), -1);
+  given = std::move(table);
+  EXPECT_EQ(given.group(), 0);
+  EXPECT_EQ(pool.used_blocks(), 3);
+  given.Clear();
+  EXPECT_EQ(pool.used_blocks(), 0);
+}
+
+TEST(BlockPool, AClearedTableIsAsANewOne) {
+  BlockPool pool(0, 4, 16, MakeLruPolicy(4), nullptr);
+  BlockTable table(pool);
+  ASSERT_TRUE(pool.Append(table, 3));
+  pool.ReleaseFront(table, 2);
+  table.Clear();
+  EXPECT_EQ(table.owned(), 0);
+  ASSERT_TRUE(pool.Append(table, 2));
+  EXPECT_EQ(table.owned(), 2);
+  table.Clear();
+  EXPECT_EQ(pool.used_blocks(), 0) << "none of them was taken for one behind the window";
+}
+
 TEST(EvictionDeathTest, ABlockThatIsNotHeldIsNotRemoved) {
   const auto policy = MakeLruPolicy(2);
   policy->Insert(1);

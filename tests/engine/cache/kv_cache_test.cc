@@ -171,6 +171,7 @@ TEST_F(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
   EXPECT_EQ(copies[0].src, a.tables[0].blocks()[1]);
   EXPECT_EQ(copies[0].dst, b.tables[0].blocks()[1]);
   for (const size_t others : {0, 2}) EXPECT_EQ(a.tables[0].blocks()[others], b.tables[0].blocks()[others]);
+  EXPECT_EQ(cache.pool(0).owners(copies[0].src), 2) << "nobody else gets it before the copy ran";
   sources.clear();
   ASSERT_TRUE(cache.MakeWritable(a, 20, 21, copies, sources));
   EXPECT_EQ(copies.size(), 1u);  // a is alone now
@@ -204,6 +205,7 @@ TEST_F(KvCacheTest, PartOfABlockIsReusedByCopy) {
   EXPECT_EQ(hit.tokens, 48);
   ASSERT_EQ(hit.copies.size(), 1u);
   EXPECT_EQ(hit.copies[0].dst, hit.kv.tables[0].blocks()[0]);
+  EXPECT_EQ(cache.pool(0).owners(hit.copies[0].src), 1) << "nobody gets it before the copy ran";
   // The copy grows on and takes over: the whole block is found afterwards.
   ASSERT_TRUE(cache.Grow(hit.kv, 128));
   cache.Publish(hit.kv, Tokens(128), 128);
@@ -219,6 +221,16 @@ TEST_F(KvCacheTest, PartOfABlockIsLeftOutWhenNoBlockIsFreeForTheCopy) {
   PrefixMatch hit = cache.Match("", "", Tokens(200), 199);
   EXPECT_EQ(hit.tokens, 64);
   EXPECT_TRUE(hit.copies.empty());
+}
+
+TEST_F(KvCacheTest, APartThatOnlySomeGroupsHaveABlockForIsCopiedInNone) {
+  KvCache cache = Make(FakeLayout(64, 200), {8, 2});
+  Fill(cache, Tokens(64 + 48));
+  PrefixMatch hit = cache.Match("", "", Tokens(200), 199);
+  EXPECT_EQ(hit.tokens, 64);
+  EXPECT_TRUE(hit.copies.empty()) << "the first group's block is free again: a copy would write into another's";
+  EXPECT_TRUE(hit.copy_sources.empty());
+  EXPECT_EQ(cache.pool(0).used_blocks(), 1);
 }
 
 TEST_F(KvCacheTest, WhoeverAsksForWholeBlocksGetsNoPartOfOne) {
@@ -300,6 +312,48 @@ TEST_F(KvCacheTest, APartOfAWindowThatWasNotHandedOverIsNotFound) {
   EXPECT_EQ(Found(cache, Tokens(113), 96), 0) << "positions 65 to 79 never came, though their block is there";
   kv.Clear();
   cache.CheckInvariants();
+}
+
+// The window of 33 begins at position 80 for the token 112: the unit before it ends there.
+TEST_F(KvCacheTest, AUnitThatEndsWhereTheWindowBeginsDidNotCome) {
+  KvCache cache = Make(FakeLayout(64, 33), {8, 8});
+  SequenceKv kv = cache.Start("", "");
+  cache.SkipBehindWindow(kv, 112);
+  ASSERT_TRUE(cache.Grow(kv, 113));
+  kv.handed_over_tokens = 112;
+  cache.Publish(kv, Tokens(112), 112);
+  EXPECT_EQ(Found(cache, Tokens(113), 112), 112);
+  EXPECT_EQ(Found(cache, Tokens(113), 96), 0) << "position 96 sees 64 to 79, which never came";
+}
+
+TEST_F(KvCacheTest, WhoSharesWhatWasHandedOverKnowsThatAPartNeverCame) {
+  KvCache cache = Make(FakeLayout(64, 32), {8, 8});
+  SequenceKv kv = cache.Start("", "");
+  cache.SkipBehindWindow(kv, 112);
+  ASSERT_TRUE(cache.Grow(kv, 113));
+  kv.handed_over_tokens = 112;
+  SequenceKv shared = kv.Share();
+  cache.Publish(shared, Tokens(112), 112);
+  EXPECT_EQ(Found(cache, Tokens(113), 112), 112);
+  EXPECT_EQ(Found(cache, Tokens(113), 96), 0);
+  shared.Clear();
+  EXPECT_EQ(shared.handed_over_tokens, 0) << "as a new one";
+  EXPECT_TRUE(shared.cursor.empty());
+  EXPECT_EQ(cache.pool(0).used_blocks(), 2) << "of the one it was shared from";
+}
+
+TEST_F(KvCacheTest, WhatIsSkippedIsGivenBackToo) {
+  KvCache cache = Make(FakeLayout(16, 32), {16, 16});
+  SequenceKv kv = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(kv, 96));
+  EXPECT_EQ(kv.tables[1].owned(), 6);
+  cache.SkipBehindWindow(kv, 96);
+  EXPECT_EQ(kv.tables[1].owned(), 2) << "position 96 sees 65 to 95";
+  cache.SkipBehindWindow(kv, 160);
+  EXPECT_EQ(kv.tables[1].owned(), 0);
+  ASSERT_TRUE(cache.Grow(kv, 161));
+  EXPECT_EQ(kv.tables[1].owned(), 3) << "128 to 160";
+  EXPECT_EQ(kv.tables[1].size(), kv.tables[0].size());
 }
 
 TEST_F(KvCacheTest, AUnitWhoseOwnPartCameElsewhereIsNoWholeBlock) {
