@@ -23,11 +23,12 @@ Duration TimeOf(clockid_t clock) {
 }  // namespace
 
 Compilation::Compilation(std::shared_ptr<const GrammarCompiler> compiler, Grammar grammar, std::function<void()> ended,
-                         Wanted wanted)
+                         Wanted wanted, Duration moment)
     : compiler_(std::move(compiler)),
       grammar_(std::move(grammar)),
       ended_(std::move(ended)),
       wanted_(wanted),
+      moment_(moment),
       thread_([this] { Run(); }) {}
 
 Compilation::~Compilation() { thread_.join(); }

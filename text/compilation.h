@@ -25,10 +25,12 @@ class Compilation {
   /// What is wanted of a grammar that compiles: its matcher, or to know that it does (a null one; the compiling thread
   /// gives back what it found, some ten thousand pieces of memory of a costly one).
   enum class Wanted { kMatcher, kToKnow };
+  static constexpr Duration kMoment = std::chrono::milliseconds(30);
 
-  /// Begins. `ended` is called on the thread that compiled, once there is a result; it takes no lock.
+  /// Begins. `ended` is called on the thread that compiled, once there is a result; it takes no lock. `moment`: how
+  /// long it has the process's priority.
   Compilation(std::shared_ptr<const GrammarCompiler> compiler, Grammar grammar, std::function<void()> ended = nullptr,
-              Wanted wanted = Wanted::kMatcher);
+              Wanted wanted = Wanted::kMatcher, Duration moment = kMoment);
   /// Waits for its end: nothing can stop a compiler.
   ~Compilation();
 
@@ -39,7 +41,7 @@ class Compilation {
   /// Its thread has nothing left to do: destroying this takes no time.
   bool Over() const { return over_; }
   /// The end of its moment, when whoever does not wait calls StandBack.
-  TimePoint moment_ends() const { return begun_ + kMoment; }
+  TimePoint moment_ends() const { return begun_ + moment_; }
   void StandBack();
   /// How long its thread has run on a core, until there was a result at most.
   Duration WorkedFor();
@@ -49,7 +51,6 @@ class Compilation {
   bool TookLong() const { return stands_back_; }
 
  private:
-  static constexpr Duration kMoment = std::chrono::milliseconds(30);
   enum class Phase { kRuns, kIsMoved, kLeaves };
 
   void Run();
@@ -59,6 +60,7 @@ class Compilation {
   const Grammar grammar_;
   const std::function<void()> ended_;
   const Wanted wanted_;
+  const Duration moment_;
   const TimePoint begun_ = SteadyClock().Now();
   std::atomic<pid_t> thread_id_{0};         ///< 0: it has not begun
   std::atomic<bool> stands_back_{false};    ///< or is to, once it begins
