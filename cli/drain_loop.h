@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 
@@ -34,9 +36,12 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
   absl::Status status;
   while (signal == 0 && !server.WaitReady(kPoll)) {
     signal = WaitForSignal(/*children=*/false, Duration::zero()).value_or(0);
-    if (health().ok()) continue;
-    server.WaitReady(kLossPatience);  // the start ends too, and may know the reason
-    break;
+    const absl::Status loss = health();
+    if (loss.ok()) continue;
+    if (server.WaitReady(kLossPatience)) break;  // the start ends too, and may know the reason
+    const int code = Fail(loss);
+    std::fflush(nullptr);
+    std::_Exit(code);  // it stands still where nobody can end it
   }
   if (signal == 0) {
     status = on_ready();

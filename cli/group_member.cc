@@ -19,6 +19,8 @@
 namespace baton::cli {
 namespace {
 
+constexpr Duration kNoteEvery = std::chrono::seconds(1);
+
 worker::CarrierFactory CarrierOf(const std::string& role) {
   if (role == "both") return {};
   return [](const worker::CarrierContext& context) {
@@ -48,6 +50,7 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
   out->world_ = engine::MakeTcpGroup(out->mesh_, 0, config.ranks());
   if (tensor > 1) out->tensor_ = engine::MakeTcpGroup(out->mesh_, rank / tensor * tensor, tensor);
   if (config.nnodes == 1) return out;  // it dies with the worker, whose child it is
+  group.patience = engine::kKnowEachOtherWithin;
   BATON_ASSIGN_OR_RETURN(auto peers, engine::DialPulse(meet, group));
   out->pulse_.emplace(std::move(peers), [mesh = out->mesh_](const absl::Status& loss) { mesh->Abort(loss); });
   return out;
@@ -55,13 +58,28 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
 
 absl::Status GroupMember::Run(const std::function<void()>& on_ready) {
   worker::OwnKv kv{.carrier = CarrierOf(config_.role), .trust = trust_};
-  const absl::Status status = worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()},
-                                              std::move(kv), {.on_ready = on_ready});
+  const SteadyClock clock;
+  bool ready = false;
+  TimePoint note_at = clock.Now();
+  worker::RankHooks hooks;
+  hooks.on_progress = [&](std::string_view, double) {
+    if (clock.Now() < note_at) return;
+    note_at = clock.Now() + kNoteEvery;
+    mesh_->Note(0).IgnoreError();  // what is wrong with the group the next phase finds
+  };
+  hooks.on_ready = [&] {
+    ready = true;
+    on_ready();
+  };
+  const absl::Status status =
+      worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()}, std::move(kv), hooks);
   if (status.ok()) return status;
   const absl::Status cause = absl::IsUnavailable(status) ? Cause(status) : status;
-  const std::string text = StrCat("rank ", rank_, ": ", View(cause.message()));
-  if (pulse_) pulse_->Fail(absl::Status(cause.code(), text));
-  return IsRankLoss(cause) ? RankLoss(text) : absl::Status(cause.code(), text);
+  const bool named = cause.message().substr(0, 5) == "rank ";
+  const std::string text = named ? std::string(cause.message()) : StrCat("rank ", rank_, ": ", View(cause.message()));
+  const absl::Status mine = IsRankLoss(cause) ? RankLoss(text) : absl::Status(cause.code(), text);
+  if (pulse_) pulse_->Fail(ready ? RankLoss(text) : mine);  // of a group that has started one is lost, whatever it was
+  return mine;
 }
 
 // A closed connection of the mesh is what a loss leads to: which rank was lost, and how, the pulse is told at the same

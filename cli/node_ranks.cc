@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/group_member.h"
 #include "cli/rank_children.h"
+#include "cli/rank_processes.h"
 #include "cli/signals.h"
 #include "cli/status_server.h"
 #include "common/clock.h"
@@ -71,7 +72,7 @@ class NodeRanks {
       BATON_RETURN_IF_ERROR(member_->loss());
       if (end_at && clock_.Now() >= *end_at)
         return absl::DeadlineExceededError("rank 0 has not ended within --shutdown-timeout-ms");
-      BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/true));
+      if (const absl::Status ended = children_.Health(/*causes_only=*/true); !ended.ok()) return OfItsCause(ended);
     }
     return status_;
   }
@@ -87,6 +88,14 @@ class NodeRanks {
   }
 
  private:
+  // Of a start that fails every rank is told why: one that was quicker than the others has ended.
+  absl::Status OfItsCause(const absl::Status& ended) const {
+    const TimePoint until = clock_.Now() + kCauseWithin;
+    while (!loaded_ && !done_ && member_->loss().ok() && clock_.Now() < until) std::this_thread::sleep_for(kPoll / 10);
+    if (loaded_) return ended;
+    const absl::Status told = done_ ? status_ : member_->loss();
+    return told.ok() ? ended : told;
+  }
   absl::Status Ready() {
     if (!loaded_ || std::exchange(told_, true)) return absl::OkStatus();
     health_->SetReady(true);

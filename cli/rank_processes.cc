@@ -15,6 +15,7 @@
 #include "engine/parallel/pulse.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
+#include "worker/ranks/start_watch.h"
 #include "worker/ranks/step_watch.h"
 
 namespace baton::cli {
@@ -25,7 +26,9 @@ constexpr Duration kEndWithin = std::chrono::seconds(5);
 class RankProcesses final : public worker::RankHost {
  public:
   RankProcesses(const worker::WorkerConfig& config, const std::vector<std::string>& arguments)
-      : config_(config), children_(config_, arguments) {}
+      : config_(config),
+        children_(config_, arguments),
+        start_(config.ranks(), std::chrono::milliseconds(config.rank_start_timeout_ms)) {}
 
   ~RankProcesses() override {
     pulse_.reset();
@@ -58,7 +61,9 @@ class RankProcesses final : public worker::RankHost {
     const engine::RankGroup group{.trust = trust_, .size = config_.ranks(), .patience = kMeetWithin};
     const ExitOnSignal exit_on_signal;
     BATON_RETURN_IF_ERROR(Gather(*meeting, group));
-    BATON_ASSIGN_OR_RETURN(auto peers, meeting->GatherPulse(group, [this] { return Health(); }));
+    engine::RankGroup all_here = group;
+    all_here.patience = engine::kKnowEachOtherWithin + kCauseWithin;  // they say first whom they do not reach
+    BATON_ASSIGN_OR_RETURN(auto peers, meeting->GatherPulse(all_here, [this] { return Health(); }));
     pulse_.emplace(std::move(peers), [mesh = mesh_](const absl::Status& loss) { mesh->Abort(loss); });
     return absl::OkStatus();
   }
@@ -68,7 +73,9 @@ class RankProcesses final : public worker::RankHost {
   trust::PeerTrust trust() const override { return trust_; }
   std::string host() const override { return host_; }
 
+  void Note(std::string_view phase, double fraction) override { start_.Note(0, phase, fraction); }
   void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    start_.Over();
     mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms));
     watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
   }
@@ -81,10 +88,18 @@ class RankProcesses final : public worker::RankHost {
       BATON_RETURN_IF_ERROR(OfItsCause(children_.Health(/*causes_only=*/false)));
     }
     if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(mesh_->Lost()));
+    if (mesh_) BATON_RETURN_IF_ERROR(StartHealth());
     return watch_.Health();
   }
 
  private:
+  absl::Status StartHealth() {
+    absl::Status start = start_.Health({.moved = mesh_->moved(), .waits_for = mesh_->waits_for()});
+    if (start.ok()) return start;
+    if (pulse_) pulse_->Fail(start);
+    mesh_->Abort(start);  // who waits for another goes on, and the start ends
+    return start;
+  }
   // Of one machine: the others' sockets close, and they end, before the kernel tells how the first one ended.
   absl::Status OfItsCause(const absl::Status& loss) {
     if (loss.ok() || pulse_) return loss;
@@ -106,6 +121,7 @@ class RankProcesses final : public worker::RankHost {
   std::string host_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;
+  worker::StartWatch start_;
   worker::StepWatch watch_;
   std::optional<engine::Pulse> pulse_;  ///< of several machines
 };

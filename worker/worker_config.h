@@ -56,6 +56,7 @@ struct WorkerConfig {
   int32_t reduction_width = 1;
   std::string distributed_executor_backend = "threads";
   int32_t rank_timeout_ms = 60000;
+  int32_t rank_start_timeout_ms = 300000;
   int64_t one_shot_sum_bytes = 256 << 10;
   int32_t nnodes = 1;
   int32_t node_rank = 0;
@@ -225,6 +226,10 @@ void VisitRankFields(WorkerConfig& c, Visitor& field) {
         OneOf({{"threads", "of the worker"}, {"mp", "processes that it starts"}}));
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
         "a rank process that does not answer for so long within a step is lost, and the worker ends",
+        Range(1000, kLongestWaitMs));
+  field("rank-start-timeout-ms", c.rank_start_timeout_ms, "ms",
+        "ranks that start, and of which none moves for so long (reads, computes, answers), are lost, and the worker "
+        "ends; loading may take longer",
         Range(1000, kLongestWaitMs));
   field("one-shot-sum-bytes", c.one_shot_sum_bytes, "bytes",
         "sums over GPUs of up to so many go over the GPUs' own links in one round, where all reach each other's memory "

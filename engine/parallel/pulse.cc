@@ -18,7 +18,27 @@ constexpr size_t kMostText = 400;
 // What a byte on the wire says.
 constexpr char kBeat = 'b';
 constexpr char kEnd = 'e';   ///< the rank ends in order
-constexpr char kLoss = 'x';  ///< the group is lost; what follows says why, in a line
+constexpr char kLoss = 'x';  ///< the group is lost; what follows says why, in a line: a letter for its class, and text
+
+// What another start would find as well; 'l': a RankLoss.
+constexpr std::pair<char, absl::StatusCode> kClasses[] = {
+    {'i', absl::StatusCode::kInvalidArgument}, {'n', absl::StatusCode::kNotFound},
+    {'d', absl::StatusCode::kDataLoss},        {'f', absl::StatusCode::kFailedPrecondition},
+    {'u', absl::StatusCode::kUnimplemented},   {'m', absl::StatusCode::kResourceExhausted}};
+
+char LetterOf(const absl::Status& why) {
+  const auto* known = std::ranges::find(kClasses, why.code(), &std::pair<char, absl::StatusCode>::second);
+  return known == std::end(kClasses) ? 'l' : known->first;
+}
+
+// Of what `who` has said.
+absl::Status Told(std::string_view who, std::string_view words) {
+  const std::string text = Printable(words.substr(std::min<size_t>(1, words.size())), 2 * kMostText);
+  const auto* known = words.empty() ? std::end(kClasses)
+                                    : std::ranges::find(kClasses, words[0], &std::pair<char, absl::StatusCode>::first);
+  if (known == std::end(kClasses)) return RankLoss(StrCat("told by ", who, ": ", text));
+  return absl::Status(known->second, text);
+}
 
 }  // namespace
 
@@ -49,7 +69,7 @@ void Pulse::Fail(const absl::Status& why) {
     if (!loss_.ok()) return;
     loss_ = why.ok() ? RankLoss("it ended") : why;
   }
-  Say(kLoss, StrCat(Printable(View(why.message()), kMostText), "\n"));
+  Say(kLoss, StrCat(std::string(1, LetterOf(why)), Printable(View(why.message()), kMostText), "\n"));
 }
 
 void Pulse::Say(char kind, std::string_view text) {
@@ -110,13 +130,12 @@ absl::Status Pulse::Hear(Watched& one, bool& more) {
     if (silent <= pace_.silence) return absl::OkStatus();
     return RankLoss(StrCat(who, " has shown no sign of life for ", static_cast<int>(Milliseconds(silent)), " ms"));
   }
-  const auto told = [&] { return RankLoss(StrCat("told by ", who, ": ", Printable(one.last_words, 2 * kMostText))); };
-  if (!n.ok() && one.dying) return told();
+  if (!n.ok() && one.dying) return Told(who, one.last_words);
   if (!n.ok()) return RankLoss(StrCat(who, " is gone: ", View(n.status().message())));
   one.heard = clock_.Now();
   for (const char c : std::string_view(bytes, *n)) {
     if (one.dying) {
-      if (c == '\n') return told();
+      if (c == '\n') return Told(who, one.last_words);
       if (one.last_words.size() < kMostText) one.last_words += c;
     } else if (c == kEnd) {
       one.ended = true;

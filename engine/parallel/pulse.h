@@ -30,14 +30,15 @@ class Pulse {
     Duration silence = std::chrono::seconds(3);  ///< who says nothing for so long is lost
   };
 
-  /// Rank 0 has a peer for each other rank, which has rank 0. `on_loss`: on the pulse's thread, once, with a RankLoss;
-  /// it must not end the pulse.
+  /// Rank 0 has a peer for each other rank, which has rank 0. `on_loss`: on the pulse's thread, once, with a RankLoss
+  /// or what Fail was given; it must not end the pulse.
   Pulse(std::vector<Peer> peers, std::function<void(const absl::Status&)> on_loss);
   Pulse(std::vector<Peer> peers, std::function<void(const absl::Status&)> on_loss, Pace pace);
   /// Tells the peers that this rank ends in order, unless there was a loss.
   ~Pulse();
 
-  /// This rank ends because of `why`: the peers have a loss that says so.
+  /// This rank ends because of `why`: the peers have a loss that says so. What another start would find as well (a
+  /// damaged file, flags that differ, too little memory) is no RankLoss, and is on every rank what it is here.
   void Fail(const absl::Status& why);
   /// The loss, once there is one. Any thread.
   absl::Status loss() const;

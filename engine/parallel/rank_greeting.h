@@ -20,6 +20,8 @@
 namespace baton::engine {
 
 inline constexpr Duration kGreetWithin = std::chrono::seconds(2);
+/// All ranks have greeted rank 0: how long they may take to reach one another.
+inline constexpr Duration kKnowEachOtherWithin = std::chrono::seconds(30);
 
 /// What a connection between two ranks is for.
 enum class RankLine : uint16_t { kSteps, kPulse };

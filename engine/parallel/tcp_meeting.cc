@@ -173,19 +173,22 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address,
   BATON_ASSIGN_OR_RETURN(const net::HostPort at, net::ParseHostPort(address));
   BATON_ASSIGN_OR_RETURN(Invitation invitation,
                          Retry(StrCat("rank 0 at ", address), until, [&] { return AskAtAnyAddress(at, group); }));
+  RankGroup all_here = group;  // rank 0 invites when all have come
+  all_here.patience = std::min(group.patience, kKnowEachOtherWithin);
+  const TimePoint known_by = clock.Now() + all_here.patience;
   std::vector<RankSeat> seats(static_cast<size_t>(group.size));
   seats[0].socket = std::move(invitation.rank_zero);
   for (int peer = 1; peer < group.rank; ++peer) {
     const auto r = static_cast<size_t>(peer);
     BATON_ASSIGN_OR_RETURN(const auto where, invitation.places[r].address());
-    BATON_ASSIGN_OR_RETURN(seats[r].socket, Retry(StrCat("rank ", peer, " at ", where.text()), until,
-                                                  [&] { return DialRank(where, peer, group, invitation.hello); }));
+    BATON_ASSIGN_OR_RETURN(seats[r].socket, Retry(StrCat("rank ", peer, " at ", where.text()), known_by,
+                                                  [&] { return DialRank(where, peer, all_here, invitation.hello); }));
   }
   const auto while_rank_zero_is_there = [&] {
     return IsThere(seats[0]) ? absl::OkStatus() : absl::UnavailableError("rank 0 is gone: closed");
   };
   BATON_RETURN_IF_ERROR(
-      RankDoor(invitation.listener.get(), group).Admit(group.rank + 1, seats, while_rank_zero_is_there));
+      RankDoor(invitation.listener.get(), all_here).Admit(group.rank + 1, seats, while_rank_zero_is_there));
   return std::make_unique<TcpMesh>(group.rank, SocketsOf(seats));
 }
 

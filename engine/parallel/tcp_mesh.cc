@@ -15,37 +15,39 @@
 namespace baton::engine {
 namespace {
 
-/// A frame's progress on one socket, in one direction: an 8-byte length, then the bytes.
-struct Progress {
-  uint64_t length = 0;
-  uint64_t moved = 0;  ///< of both
-  bool Done(uint64_t bytes) const { return moved == sizeof(length) + bytes; }
-};
+/// In place of a length: a note, between frames, with nothing behind it.
+constexpr uint64_t kNote = ~uint64_t{0};
 
 absl::Status Gone(int peer, const absl::Status& why) {
   return RankLoss(StrCat("rank ", peer, " is gone: ", View(why.message())));
 }
 
-absl::Status Push(tls::Stream& stream, const TcpMesh::Out& out, Progress& at) {
-  at.length = out.data.size();
-  while (!at.Done(at.length)) {
+}  // namespace
+
+absl::Status TcpMesh::Push(const Out& out, Progress& at) {
+  tls::Stream& stream = sockets_[static_cast<size_t>(out.peer)].stream();
+  at.length = out.note ? kNote : out.data.size();
+  while (!at.Done(out.data.size())) {
     iovec pieces[2];
     int count = 0;
     if (at.moved < sizeof(at.length)) {
       pieces[count++] = {reinterpret_cast<char*>(&at.length) + at.moved, sizeof(at.length) - at.moved};
     }
     const uint64_t sent = at.moved < sizeof(at.length) ? 0 : at.moved - sizeof(at.length);
-    if (sent < at.length) pieces[count++] = {const_cast<std::byte*>(out.data.data()) + sent, at.length - sent};
+    if (sent < out.data.size())
+      pieces[count++] = {const_cast<std::byte*>(out.data.data()) + sent, out.data.size() - sent};
     const absl::StatusOr<size_t> n = stream.Write({pieces, static_cast<size_t>(count)});
     if (!n.ok()) return Gone(out.peer, n.status());
     if (*n == 0) return absl::OkStatus();
     at.moved += *n;
+    ++moved_;
   }
   const absl::Status flushed = stream.Flush();
   return flushed.ok() ? flushed : Gone(out.peer, flushed);
 }
 
-absl::Status Pull(tls::Stream& stream, const TcpMesh::In& in, Progress& at) {
+absl::Status TcpMesh::Pull(const In& in, Progress& at) {
+  tls::Stream& stream = sockets_[static_cast<size_t>(in.peer)].stream();
   while (!at.Done(in.data.size())) {
     const bool header = at.moved < sizeof(at.length);
     char* to = header ? reinterpret_cast<char*>(&at.length) + at.moved
@@ -55,7 +57,10 @@ absl::Status Pull(tls::Stream& stream, const TcpMesh::In& in, Progress& at) {
     if (!n.ok()) return Gone(in.peer, n.status());
     if (*n == 0) return absl::OkStatus();
     at.moved += *n;
-    if (at.moved == sizeof(at.length) && at.length != in.data.size()) {
+    ++moved_;
+    if (at.moved == sizeof(at.length) && at.length == kNote) {
+      at.moved = 0;
+    } else if (at.moved == sizeof(at.length) && at.length != in.data.size()) {
       return absl::InternalError(
           StrCat("rank ", in.peer, " sends ", at.length, " bytes, ", in.data.size(), " are expected"));
     }
@@ -63,7 +68,10 @@ absl::Status Pull(tls::Stream& stream, const TcpMesh::In& in, Progress& at) {
   return absl::OkStatus();
 }
 
-}  // namespace
+absl::Status TcpMesh::Note(int peer) {
+  const Out note{peer, {}, /*note=*/true};
+  return Exchange({&note, 1}, {});
+}
 
 absl::Status TcpMesh::Exchange(std::span<const Out> outs, std::span<const In> ins) {
   {
@@ -71,6 +79,7 @@ absl::Status TcpMesh::Exchange(std::span<const Out> outs, std::span<const In> in
     BATON_RETURN_IF_ERROR(broken_);
   }
   const absl::Status status = Move(outs, ins);
+  waits_for_ = -1;
   if (status.ok()) return status;
   Abort(status);
   std::lock_guard lock(mutex_);
@@ -84,19 +93,20 @@ absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
     waiting.clear();
     for (size_t i = 0; i < outs.size(); ++i) {
       const RankSocket& socket = sockets_[static_cast<size_t>(outs[i].peer)];
-      BATON_RETURN_IF_ERROR(Push(socket.stream(), outs[i], sent[i]));
+      BATON_RETURN_IF_ERROR(Push(outs[i], sent[i]));
       const bool all = sent[i].Done(outs[i].data.size()) && !socket.stream().unsent();
       if (!all) waiting.push_back({socket.get(), POLLOUT, 0});
     }
     for (size_t i = 0; i < ins.size(); ++i) {
       const RankSocket& socket = sockets_[static_cast<size_t>(ins[i].peer)];
-      BATON_RETURN_IF_ERROR(Pull(socket.stream(), ins[i], got[i]));
+      BATON_RETURN_IF_ERROR(Pull(ins[i], got[i]));
       if (!got[i].Done(ins[i].data.size())) waiting.push_back({socket.get(), POLLIN, 0});
     }
     if (waiting.empty()) return absl::OkStatus();
+    const auto who = std::ranges::find(sockets_, waiting[0].fd, &RankSocket::get) - sockets_.begin();
+    waits_for_ = static_cast<int>(who);
     // Whatever poll says of a socket, the next round finds out.
     if (poll(waiting.data(), waiting.size(), patience_ms_) == 0) {
-      const auto who = std::ranges::find(sockets_, waiting[0].fd, &RankSocket::get) - sockets_.begin();
       std::lock_guard lock(mutex_);
       lost_ = RankLoss(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
       return lost_;

@@ -26,6 +26,7 @@ const Edges<int32_t> kIntegers = {
     {"pipeline-parallel-size", &WorkerConfig::pipeline_parallel_size, {1, 3, 256}, {0, 257}},
     {"reduction-width", &WorkerConfig::reduction_width, {1, 256}, {-1, 0, 3, 512}},
     {"rank-timeout-ms", &WorkerConfig::rank_timeout_ms, {1000, 86400000}, {999, -1, 86400001}},
+    {"rank-start-timeout-ms", &WorkerConfig::rank_start_timeout_ms, {1000, 86400000}, {999, -1, 86400001}},
     {"local-workers", &WorkerConfig::local_workers, {1}, {0}},
     {"block-size", &WorkerConfig::block_size, {16, 1024}, {-16, 0, 8, 24, 1040}},
     {"max-num-seqs", &WorkerConfig::max_num_seqs, {1, 65536}, {0, 65537}},
@@ -89,7 +90,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 39u);
+  EXPECT_EQ(tested.size(), 40u);
 }
 
 TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {

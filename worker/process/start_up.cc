@@ -74,19 +74,22 @@ void LogRecorded(const std::vector<int32_t>& wanted, const LoadedModel& loaded) 
 }
 
 // Pages are touched, primitives made; a device records its steps of decodes.
-absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
+absl::Status WarmUp(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   const bool on_device = loaded.ops->device_memory().has_value();
   // A prefill worker follows its steps' layers, and records once it has become one that decodes.
   const bool follows = config.role == "prefill", records = on_device && !follows;
   const std::vector<int32_t> wanted =
       records ? config.RecordedRows().value_or(std::vector<int32_t>()) : std::vector<int32_t>();
   if (wanted.empty()) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1, follows));
-  for (const int32_t rows : wanted) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const int32_t rows = wanted[i];
     const auto replays = [&] { return loaded.ops->device_work().replays; };
     const int64_t before = replays();
     // With other ranks the first connects them, with a library it loads its kernels.
-    for (int steps = loaded.channel || loaded.ops->traits().library_bytes > 0 ? 2 : 1; steps > 0; --steps)
+    for (int steps = loaded.channel || loaded.ops->traits().library_bytes > 0 ? 2 : 1; steps > 0; --steps) {
+      if (ranks != nullptr) ranks->Note("warm-up", static_cast<double>(i) / static_cast<double>(wanted.size()));
       BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
+    }
     if (replays() > before) loaded.recorded_rows.push_back(rows);
   }
   if (!on_device) return absl::OkStatus();
@@ -139,10 +142,10 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   const KvLayout kept = KeptLayout(loaded.model->config(), loaded.place, loaded.model->kv_layout());
   BATON_ASSIGN_OR_RETURN(const std::vector<kernels::DeviceMemory> devices, ShareDeviceMemory(world, *loaded.ops));
   absl::StatusOr<engine::BlockBudget> blocks = PlanKvHere(config, kept, devices, loaded);
-  std::vector<int32_t> counts(kept.groups.size());
-  if (blocks.ok()) counts = blocks->num_blocks;
+  BATON_RETURN_IF_ERROR(Agree(world, blocks.status()));
+  loaded.blocks = *std::move(blocks);
+  std::vector<int32_t> counts = loaded.blocks.num_blocks;
   BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
-  BATON_ASSIGN_OR_RETURN(loaded.blocks, std::move(blocks));
   BATON_RETURN_IF_ERROR(Agree(world, MakeAllMemory(config, ranks, counts, loaded)));
   if (ranks != nullptr) loaded.device_kv = ranks->device_kv();
   BATON_RETURN_IF_ERROR(OpenLines(config, ranks, loaded));
@@ -158,11 +161,12 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
 }
 
 absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, const engine::RankLinks& links,
-                         LoadedModel& loaded) {
+                         RankHost* ranks, LoadedModel& loaded) {
   const SteadyClock clock;
   ProgressLine line(clock, StandardProgress());
   auto report = [&](std::string_view phase, double fraction) {
     progress.Set(phase, fraction);
+    if (ranks != nullptr) ranks->Note(phase, fraction);
     line.Show(phase, fraction);
   };
   engine::ModelSource source = SourceOf(config, loaded.place);
@@ -295,7 +299,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
           DTypeName(traits.compute), DTypeName(traits.kv));
   PrintRanks(config);
   PrintDeterminism(config);
-  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, loaded.links.links(), loaded)));
+  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, loaded.links.links(), ranks, loaded)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
   if (const std::string about = loaded.ops->about(); !about.empty()) LogInfo("worker: dense layers: {}", about);
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
@@ -306,7 +310,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
   progress.Set("warm-up", 0);
-  BATON_RETURN_IF_ERROR(WarmUp(config, loaded));
+  BATON_RETURN_IF_ERROR(WarmUp(config, ranks, loaded));
   if (ranks != nullptr) ranks->Started(config.on_gpu() ? loaded.channel->running() : nullptr);
   done("warm-up");
   if (grammars.valid()) BATON_RETURN_IF_ERROR(TakeGrammars(config, grammars.get(), loaded));

@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "engine/parallel/tcp_mesh.h"
 #include "engine/step/step_batch.h"
 #include "kvtransfer/rank_line_codec.h"
 
@@ -47,7 +48,7 @@ std::vector<std::string> LinesOf(const Terms& terms) {
 
 std::string TermsOf(const WorkerConfig& config) {
   WorkerConfig read = config;
-  std::string out;
+  std::string out = StrCat("frames of form ", engine::kFrameForm, "\n");
   const auto add = [&](std::string_view name, const auto& value, auto&&...) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>> ||
                   std::is_same_v<std::decay_t<decltype(value)>, std::string>) {

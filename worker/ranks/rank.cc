@@ -33,9 +33,10 @@ struct Parts {
   std::unique_ptr<engine::Model> model;
 };
 
-absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, Parts& out) {
+absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, const engine::LoadProgress& progress,
+                  Parts& out) {
   BATON_ASSIGN_OR_RETURN(out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens,
-                                                      nullptr, out.links.links()));
+                                                      progress, out.links.links()));
   BATON_ASSIGN_OR_RETURN(out.mover, MakeMover(config, *out.ops, *out.model));
   return absl::OkStatus();
 }
@@ -137,7 +138,7 @@ absl::Status Agree(engine::Communicator* world, const absl::Status& mine) {
     if (all[rank].code == 0) continue;
     if (static_cast<int>(rank) == world->rank()) return mine;
     const auto code = static_cast<absl::StatusCode>(all[rank].code);
-    return absl::Status(code, StrCat(rank == 0 ? "" : StrCat("rank ", rank, ": "), all[rank].text));
+    return absl::Status(code, StrCat("rank ", rank, ": ", all[rank].text));
   }
   return absl::OkStatus();
 }
@@ -201,12 +202,12 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   Parts parts;
   BATON_RETURN_IF_ERROR(JoinLinks(config, rank, links, parts.ops, parts.links));
-  BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, parts)));
+  BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, hooks.on_progress, parts)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(parts.model->config().digest, parts.ops->traits())));
   BATON_RETURN_IF_ERROR(ShareDeviceMemory(links.world, *parts.ops).status());
   std::vector<int32_t> num_blocks(parts.model->kv_layout().groups.size());
+  BATON_RETURN_IF_ERROR(Agree(links.world, absl::OkStatus()));  // rank 0 may find no room for them
   BATON_RETURN_IF_ERROR(ShareBlocks(links.world, num_blocks));
-  if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
   auto* shared = config.on_gpu() ? nullptr : std::get_if<SharedMemory>(&kv);
   auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, shared);
   if (memory.ok() && config.on_gpu()) hooks.on_device_kv({memory->get(), parts.mover.get()});

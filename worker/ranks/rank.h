@@ -35,10 +35,11 @@ struct DeviceKv {
 };
 
 /// The rank's life, from load to the last step. OK: rank 0 said that there are no more. Blocks; the thread is the
-/// rank's executor. The links must outlive it. `on_ready`: it has loaded and waits for steps. `on_device_kv`: it has
-/// taken its KV on a device; others go on when this returns. `on_end`: its steps are over, as RunRank will say; what it
-/// has stays until this returns.
+/// rank's executor. The links must outlive it. `on_progress`: how far it has loaded. `on_ready`: it has loaded and
+/// waits for steps. `on_device_kv`: it has taken its KV on a device; others go on when this returns. `on_end`: its
+/// steps are over, as RunRank will say; what it has stays until this returns.
 struct RankHooks {
+  engine::LoadProgress on_progress = [](std::string_view, double) {};
   std::function<void()> on_ready = [] {};
   std::function<void(const DeviceKv&)> on_device_kv = [](const DeviceKv&) {};
   std::function<void(const absl::Status&)> on_end = [](const absl::Status&) {};
@@ -61,12 +62,13 @@ KvSide SideOfRanks(const WorkerConfig& config, const engine::Model& model);
 /// Rank 0's invitation becomes everybody's.
 absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitation);
 
-/// Every rank says how a phase went: the error of the first that failed, on every rank. Rank 0 alone: its own.
+/// Every rank says how a phase went: the error of the first that failed, on every rank, and on others its number.
+/// Rank 0 alone: its own.
 absl::Status Agree(engine::Communicator* world, const absl::Status& mine);
 /// What a rank computes on (`ops`), and its links to the others over it (`joined`): every rank has them, or none.
 absl::Status JoinLinks(const WorkerConfig& config, int rank, const engine::RankLinks& links,
                        std::unique_ptr<kernels::Ops>& ops, engine::DeviceLinks& joined);
-/// Rank 0's block counts become everybody's; all 0: rank 0 could not plan.
+/// Rank 0's block counts become everybody's.
 absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks);
 /// Every rank's, by rank; empty where the memory is the host's.
 absl::StatusOr<std::vector<kernels::DeviceMemory>> ShareDeviceMemory(engine::Communicator* world,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,8 @@ class RankHost {
   /// Of ranks that are processes: what they prove to each other, and where rank 0 can be reached.
   virtual trust::PeerTrust trust() const { return {}; }
   virtual std::string host() const { return {}; }
+  /// Rank 0 goes on with its start. Until Started all ranks are lost where nothing moves for --rank-start-timeout-ms.
+  virtual void Note(std::string_view phase, double fraction) { static_cast<void>(phase), static_cast<void>(fraction); }
   /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost, and so is one for which
   /// a step waits as long. `running`: engine::StepChannel::running; null: steps wait over the host alone.
   virtual void Started(std::shared_ptr<const std::atomic<uint64_t>> running) { static_cast<void>(running); }

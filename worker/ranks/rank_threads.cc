@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/rank_loss.h"
 #include "common/status.h"
 #include "engine/parallel/local_communicator.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/rank_host.h"
+#include "worker/ranks/start_watch.h"
 #include "worker/ranks/step_watch.h"
 
 namespace baton::worker {
@@ -19,7 +21,8 @@ using engine::Communicator;
 
 class RankThreads final : public RankHost {
  public:
-  explicit RankThreads(const WorkerConfig& config) : config_(config) {
+  explicit RankThreads(const WorkerConfig& config)
+      : config_(config), start_(config.ranks(), std::chrono::milliseconds(config.rank_start_timeout_ms)) {
     const int tensor = config.tensor_parallel_size;
     std::vector<std::unique_ptr<Communicator>> world = engine::MakeLocalGroup(config.ranks());
     for (int stage = 0; stage < config.pipeline_parallel_size; ++stage) {
@@ -31,11 +34,7 @@ class RankThreads final : public RankHost {
     }
   }
   ~RankThreads() override {
-    const absl::Status over = absl::UnavailableError("the worker ends");
-    for (const Ends& ends : ends_) {
-      if (ends.world) ends.world->Abort(over);
-      if (ends.tensor) ends.tensor->Abort(over);
-    }
+    AbortAll(absl::UnavailableError("the worker ends"));
     over_.count_down();
   }
 
@@ -54,13 +53,19 @@ class RankThreads final : public RankHost {
     std::lock_guard lock(mutex_);
     return device_kv_;
   }
+  void Note(std::string_view phase, double fraction) override { start_.Note(0, phase, fraction); }
   void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    start_.Over();
     watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
   }
   absl::Status Health() override {
     {
       std::lock_guard lock(mutex_);
       BATON_RETURN_IF_ERROR(health_);
+    }
+    if (const absl::Status start = start_.Health({}); !start.ok()) {
+      AbortAll(start);  // who waits for another goes on, and the start ends
+      return start;
     }
     return watch_.Health();
   }
@@ -73,9 +78,17 @@ class RankThreads final : public RankHost {
     return {.tensor = ends.tensor.get(), .world = ends.world.get()};
   }
 
+  void AbortAll(const absl::Status& why) {
+    for (const Ends& ends : ends_) {
+      if (ends.world) ends.world->Abort(why);
+      if (ends.tensor) ends.tensor->Abort(why);
+    }
+  }
+
   void Run(int rank, SharedMemory kv) {
     const engine::RankLinks links = LinksOf(ends_[static_cast<size_t>(rank)]);
     RankHooks hooks;
+    hooks.on_progress = [this, rank](std::string_view phase, double part) { start_.Note(rank, phase, part); };
     hooks.on_device_kv = [this, rank](const DeviceKv& theirs) {
       std::lock_guard lock(mutex_);
       device_kv_.resize(static_cast<size_t>(config_.ranks()) - 1);
@@ -95,7 +108,9 @@ class RankThreads final : public RankHost {
       if (link != nullptr) link->Abort(status);
     }
     std::lock_guard lock(mutex_);
-    if (health_.ok()) health_ = absl::Status(status.code(), StrCat("rank ", rank, ": ", View(status.message())));
+    if (!health_.ok()) return;
+    health_ =
+        IsRankLoss(status) ? status : absl::Status(status.code(), StrCat("rank ", rank, ": ", View(status.message())));
   }
 
   const WorkerConfig config_;
@@ -104,6 +119,7 @@ class RankThreads final : public RankHost {
   std::mutex mutex_;
   absl::Status health_;  ///< guarded by mutex_, as what follows
   std::vector<DeviceKv> device_kv_;
+  StartWatch start_;
   StepWatch watch_;
   std::latch over_{1};
   std::vector<std::jthread> threads_;

@@ -168,6 +168,28 @@ TEST(TcpMesh, APeerThatIsSilentForTooLongIsLost) {
   EXPECT_EQ(mesh->Lost(), status);
 }
 
+TEST(TcpMesh, NotesOfARankThatLoadsComeBetweenFramesAndKeepThoseWaitingThatWait) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  std::vector<RankSocket> of_zero(2), of_one(2);
+  of_zero[1] = RankSocket(ends[0]), of_one[0] = RankSocket(ends[1]);
+  const auto zero = std::make_shared<TcpMesh>(0, std::move(of_zero));
+  const auto one = std::make_shared<TcpMesh>(1, std::move(of_one));
+  EXPECT_EQ(zero->moved(), 0u);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(one->Note(0).ok());  // nobody waits for them
+  std::vector<float> mine = {1}, theirs = {2};
+  std::thread waits([&] { EXPECT_TRUE(MakeTcpGroup(zero, 0, 2)->TreeAllReduce(mine).ok()); });
+  while (zero->waits_for() != 1 || zero->moved() < 4) std::this_thread::yield();  // its own frame, and notes
+  const uint64_t before = zero->moved();
+  EXPECT_TRUE(one->Note(0).ok());
+  while (zero->moved() == before) std::this_thread::yield();
+  EXPECT_TRUE(MakeTcpGroup(one, 0, 2)->TreeAllReduce(theirs).ok());
+  waits.join();
+  EXPECT_EQ(mine, theirs);
+  EXPECT_EQ(mine[0], 3);
+  EXPECT_EQ(zero->waits_for(), -1);
+}
+
 TEST(TcpMesh, TheStarterOfTheRanksMayEndTheWait) {
   const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
   const auto mesh = meeting->Gather(GroupOf(2), [] { return absl::UnavailableError("rank 1 ended"); });

@@ -123,6 +123,31 @@ TEST_F(PulseTest, ARankThatFailsSaysWhyToRankZeroWhichTellsTheOthers) {
   EXPECT_FALSE(one.Lost()) << "it knows";
 }
 
+TEST_F(PulseTest, WhatAnotherStartWouldFindAsWellIsTheSameOnEveryRank) {
+  for (const absl::StatusCode code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound,
+                                      absl::StatusCode::kDataLoss, absl::StatusCode::kFailedPrecondition,
+                                      absl::StatusCode::kUnimplemented, absl::StatusCode::kResourceExhausted}) {
+    const absl::Status why(code, "rank 1: config.json: cannot open");
+    End zero, one, two;
+    auto [to_one, from_one] = Wire();
+    auto [to_two, from_two] = Wire();
+    std::vector<Pulse::Peer> others, of_one, of_two;
+    others.push_back({1, std::move(to_one)}), others.push_back({2, std::move(to_two)});
+    of_one.push_back({0, std::move(from_one)}), of_two.push_back({0, std::move(from_two)});
+    zero.Start(std::move(others), kPatient), one.Start(std::move(of_one), kPatient),
+        two.Start(std::move(of_two), kPatient);
+    one.pulse->Fail(why);
+    EXPECT_EQ(zero.loss.get(), why);
+    EXPECT_EQ(two.loss.get(), why);
+  }
+}
+
+TEST_F(PulseTest, WordsOfNoClassAreALoss) {
+  Start(1);
+  EXPECT_EQ(send(wires_[0].get(), "xzgone\n", 7, MSG_NOSIGNAL), 7);
+  EXPECT_EQ(zero_.Loss(), "told by rank 1: gone");
+}
+
 TEST_F(PulseTest, LastWordsAreBoundedAndNeverBinary) {
   Start(1);
   const std::string words = "x" + std::string(100'000, '\xff');
