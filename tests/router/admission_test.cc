@@ -154,6 +154,38 @@ TEST(Admission, WhereThereIsOneKeyItMayHaveAllPlaces) {
   EXPECT_EQ(Fill(admission, Key(0)).size(), 64u);
 }
 
+TEST(Admission, AKeyThatIsRefusedForOthersIsToldSoAndItIsCounted) {
+  Admission admission(16, 1000, /*several_keys=*/true);
+  KeyAccount greedy("greedy", {}), other("other", {});
+  const auto most = Fill(admission, &greedy);
+  EXPECT_EQ(greedy.use().refused_for_share, 1);
+  const auto refused = admission.Enter({}, {}, &greedy);
+  EXPECT_NE(std::get<ApiError>(refused).message.find("free beside the 14 of this API key is for others"),
+            std::string::npos);
+  EXPECT_EQ(greedy.use().refused_for_share, 2);
+  const auto rest = Fill(admission, &other);
+  const auto last = Fill(admission, Key(1));
+  ASSERT_EQ(rest.size() + last.size(), 2u);
+  const auto full = admission.Enter({}, {}, &greedy);
+  EXPECT_EQ(std::get<ApiError>(full).message.find("is for others"), std::string::npos) << "there is nothing to leave";
+  EXPECT_EQ(greedy.use().refused_for_share, 2);
+}
+
+TEST(KeyShares, WhereSeveralKeysWantAllTheyGetEachHasAsMuch) {
+  KeyShares shares(1000, /*several=*/true);
+  EXPECT_EQ(shares.ShareOf(Key(0)), 875) << "7/8: it leaves an eighth";
+  shares.Take(Key(0), 10);
+  EXPECT_EQ(shares.ShareOf(Key(0)), 875);
+  EXPECT_EQ(shares.ShareOf(Key(1)), 466) << "7/15";
+  shares.Take(Key(1), 10);
+  EXPECT_EQ(shares.ShareOf(Key(1)), 466);
+  EXPECT_EQ(shares.ShareOf(Key(2)), 318) << "7/22";
+  shares.Return(Key(0), 10);
+  EXPECT_EQ(shares.ShareOf(Key(2)), 466) << "one has gone";
+  EXPECT_EQ(KeyShares(1, true).ShareOf(Key(0)), 1);
+  EXPECT_EQ(KeyShares(1000, false).ShareOf(Key(0)), 1000);
+}
+
 TEST(Admission, OfPromptTokensAKeyLeavesSomeToOthersToo) {
   Admission admission(10, 800, /*several_keys=*/true);
   const auto alone = admission.EnterTokens(790, {}, Key(0));

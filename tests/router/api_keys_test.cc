@@ -148,6 +148,7 @@ TEST(KeyAccount, AMinutesWorthMayComeAtOnceAndComesBackEvenly) {
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->http_status, 429);
   EXPECT_EQ(refused->code, "rate_limit_exceeded");
+  EXPECT_EQ(refused->grpc_code, absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused->retry_after_ms, 1500);
   EXPECT_EQ(refused->message, "The API key \"alice\" may use 30 requests per minute. There is room again in 1.5 s.");
   EXPECT_FALSE(account.TakeRequest(AtSecond(2)));
@@ -170,6 +171,19 @@ TEST(KeyAccount, AnswersCountAndALongPromptGoesWhenTheMinuteIsThere) {
   EXPECT_EQ(account.use().prompt_tokens, 5500);
   EXPECT_EQ(account.use().completion_tokens, 400);
   EXPECT_EQ(account.use().refused_for_tokens, 3);
+}
+
+TEST(KeyAccount, AnAnswerAfterAQuietTimeTakesOfWhatThereIsAndNotOfTheTimeBefore) {
+  KeyAccount account("bob", {.requests_per_minute = 0, .tokens_per_minute = 600, .priority = std::nullopt});
+  EXPECT_FALSE(account.TakePrompt(100, AtSecond(0)));
+  account.TakeCompletion(600, AtSecond(120));  // all that a minute has room for
+  EXPECT_EQ(account.TakePrompt(100, AtSecond(120))->retry_after_ms, 10000);
+}
+
+TEST(KeyAccount, AnAnswerThatGaveWayIsCounted) {
+  KeyAccount account("bob", {});
+  account.EndedUnread();
+  EXPECT_EQ(account.use().ended_unread, 1);
 }
 
 TEST(KeyAccount, NoRequestIsMoreUrgentThanItsKeyAllows) {

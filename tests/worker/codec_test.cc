@@ -47,6 +47,7 @@ TEST(DecodeAttach, EveryFieldArrives) {
   p.set_prompt_logprobs(0);
   a.add_eos_token_ids(2);
   a.set_priority(-3);
+  a.set_canary(true);
   a.set_deadline_ms(1500);
   a.set_cache_salt("tenant");
   a.set_credit_tokens(64);
@@ -56,6 +57,7 @@ TEST(DecodeAttach, EveryFieldArrives) {
   EXPECT_EQ(r->tokens, engine::RandomTokens(20, 20));
   EXPECT_EQ(r->prompt_len, 20);
   EXPECT_EQ(r->priority, -3);
+  EXPECT_TRUE(r->canary);
   EXPECT_EQ(r->deadline, kNow + std::chrono::milliseconds(1500));
   EXPECT_EQ(r->cache_salt, "tenant");
   EXPECT_EQ(r->credit, 84);

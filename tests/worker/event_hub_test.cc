@@ -18,6 +18,7 @@ class Watcher final : public WatchSink {
   void Send(v1::WorkerEvent event) override {
     EXPECT_EQ(event.incarnation(), "worker-1");
     EXPECT_EQ(event.sequence_number(), ++events);
+    EXPECT_TRUE(event.has_snapshot() || !snapshot_open_) << "a snapshot without its last part";
     switch (event.event_case()) {
       case v1::WorkerEvent::kSnapshot:
         if (!snapshot_open_) hashes.clear();
@@ -169,6 +170,30 @@ TEST_F(EventHubTest, AfterAGapEverybodyGetsANewSnapshot) {
   EXPECT_EQ(w->hashes.size(), 9u);
 }
 
+TEST_F(EventHubTest, ADigestCountsFromTheSnapshotOfAGapWhateverWasStoredBefore) {
+  const auto w = Watch();
+  Run(100);
+  Publish();
+  Run(50);
+  engine::KvEvents lost = h.cache().TakeEvents();
+  lost.gap = true;
+  hub.OnKvEvents(lost, h.scheduler());
+  EXPECT_EQ(w->hashes.size(), 9u) << "what was known before is not in it twice";
+  Run(40);
+  Publish();
+  EXPECT_EQ(w->hashes.size(), 11u);
+}
+
+TEST_F(EventHubTest, WhoWatchedTheWorkerOfBeforeHearsItsEndAndNothingOfTheNext) {
+  const auto w = Watch();
+  const uint64_t before = w->events;
+  hub.BeginAnew("worker-2", absl::UnavailableError("another role"));
+  EXPECT_EQ(w->ended, absl::UnavailableError("another role"));
+  EXPECT_EQ(hub.watchers(), 0u);
+  hub.SendState(v1::WorkerState::STATE_READY, "");
+  EXPECT_EQ(w->events, before);
+}
+
 TEST_F(EventHubTest, AWatcherThatLeftHearsNothing) {
   const auto w = Watch(), stays = Watch();
   hub.Remove(w.get());
@@ -232,6 +257,38 @@ TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {
   h.Finish();
   h.scheduler().CancelAll(h.now);
   h.RunAll();
+}
+
+TEST(EncodeLoad, EveryFigureOfTheSchedulerHasItsField) {
+  engine::SchedulerLoad load;
+  load.running_sequences = 1, load.unread_sequences = 2, load.waiting_requests = 3;
+  load.waiting_tokens = 40, load.prefill_tokens_left = 5;
+  load.used_blocks = {6, 60}, load.total_blocks = {7, 70};
+  load.shared_blocks = 8, load.empty_tokens = 9;
+  load.steps = 10, load.preemptions = 11;
+  load.prompt_tokens = 12, load.cached_tokens = 13, load.generated_tokens = 14;
+  load.predicted_step = std::chrono::milliseconds(15);
+  load.step_sizes.steps[0] = 16, load.step_sizes.steps[1] = 17, load.step_sizes.tokens = 18;
+  const v1::Load out = EncodeLoad(load);
+  EXPECT_EQ(out.running(), 1);
+  EXPECT_EQ(out.unread(), 2);
+  EXPECT_EQ(out.waiting(), 3);
+  EXPECT_EQ(out.queued_tokens(), 45) << "of those that wait, and of those whose prompt is computed now";
+  EXPECT_EQ(out.kv_blocks_used(), 6) << "the first group's";
+  EXPECT_EQ(out.kv_blocks_total(), 7);
+  EXPECT_EQ(out.kv_blocks_shared(), 8);
+  EXPECT_EQ(out.kv_empty_tokens(), 9);
+  EXPECT_EQ(out.steps(), 10u);
+  EXPECT_EQ(out.preemptions(), 11u);
+  EXPECT_EQ(out.prompt_tokens(), 12u);
+  EXPECT_EQ(out.prefix_queries_tokens(), 12u);
+  EXPECT_EQ(out.prefix_hits_tokens(), 13u);
+  EXPECT_EQ(out.generation_tokens(), 14u);
+  EXPECT_EQ(out.predicted_step_ms(), 15);
+  ASSERT_EQ(static_cast<size_t>(out.steps_by_tokens_size()), load.step_sizes.steps.size());
+  EXPECT_EQ(out.steps_by_tokens(0), 16u);
+  EXPECT_EQ(out.steps_by_tokens(1), 17u);
+  EXPECT_EQ(out.step_tokens(), 18u);
 }
 
 }  // namespace

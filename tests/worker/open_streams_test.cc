@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 
 #include "common/str_cat.h"
 
@@ -81,6 +82,23 @@ TEST_F(Callers, OfAllHostsTheOneWithMostGivesWay) {
     EXPECT_EQ(made_[static_cast<size_t>(i)]->why,
               "this Watch stream is ended: there are more than 5, and most are its host's");
   EXPECT_EQ(streams_.cut_off(), 4);
+}
+
+/// Ends at once, as a stream may whose caller is gone.
+struct EndingStream final : OpenStream {
+  Unread unread() const override { return {}; }
+  void CutOff(const absl::Status&) override { end(); }
+  std::function<void()> end;
+};
+
+TEST_F(Callers, AStreamMayLeaveWhileItIsCutOff) {
+  const auto first = std::make_shared<EndingStream>();
+  int left = 0;
+  const uint64_t number = streams_.Enter(OpenStreams::Kind::kWatch, "ipv4:10.0.0.7:40", first);
+  first->end = [&] { streams_.Leave(number), ++left; };
+  Open("ipv4:10.0.0.7:40"), Open("ipv4:10.0.0.7:40");
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(CutOff(), 0);
 }
 
 TEST_F(Callers, WithPrefillLegsHaveAsManyAsRun) {

@@ -33,6 +33,19 @@ TEST(RelayBook, ARequestStreamsToItsStreamAndEnds) {
   EXPECT_EQ(w.book.live(), 0u);
 }
 
+TEST(RelayBook, TheFirstNewsSaysHowLongARequestWaitedAndWhatWasCached) {
+  RelayWorld w;
+  const auto sink = Stream();
+  w.Attach(sink, MakeAttach("a", 1, 40, 2));
+  w.RunAll();
+  EXPECT_EQ(sink->Of("a")[0].accepted().cached_tokens(), 0u);
+  w.Attach(sink, MakeAttach("b", 1, 40, 2));
+  w.h.now += std::chrono::milliseconds(7);
+  w.RunAll();
+  EXPECT_EQ(sink->Of("b")[0].accepted().cached_tokens(), 32u);
+  EXPECT_EQ(sink->Of("b")[0].accepted().queue_ms(), 7u);
+}
+
 TEST(RelayBook, ABeamSearchSaysThatItsPromptIsComputedAndAnswersAtTheEnd) {
   RelayWorld w;
   const auto sink = Stream();
@@ -132,6 +145,7 @@ TEST(RelayBook, ARefusalEndsEveryChoiceAndSaysWhy) {
   for (uint32_t i = 0; i < 3; ++i) {
     const v1::RelayEntry e = sink->LastOf("a", i);
     EXPECT_EQ(e.finish_reason(), v1::FINISH_REASON_ERROR);
+    EXPECT_EQ(e.position(), 20u);
     EXPECT_EQ(Code(e), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(e.error().message(), AllOf(HasSubstr("top_p"), HasSubstr("-1")));
     EXPECT_EQ(e.error().retry_after_ms(), 0u) << "retrying would not help";
@@ -321,6 +335,21 @@ TEST(RelayBook, ScoresOfAPromptComeInPiecesThatMakeTheWhole) {
     EXPECT_EQ(scores.positions(i).chosen().token_id(), prompt[static_cast<size_t>(i) + 1]);
     EXPECT_EQ(scores.positions(i).top_size(), 4);
   }
+}
+
+TEST(RelayBook, ScoresOfAPromptNameTheirChoiceAndStandBeforeItsFirstToken) {
+  RelayWorld w;
+  const auto sink = Stream();
+  v1::Attach attach = MakeAttach("a", 1, 20, 3);
+  attach.add_choices(5);
+  attach.mutable_sampling()->set_prompt_logprobs(1);
+  w.Attach(sink, attach);
+  w.RunAll();
+  const std::vector<v1::RelayEntry> news = sink->Of("a", 5);
+  ASSERT_FALSE(news.empty());
+  EXPECT_FALSE(news[0].prompt_logprobs().empty());
+  EXPECT_EQ(news[0].position(), 20u);
+  EXPECT_TRUE(sink->Of("a", 0).empty());
 }
 
 TEST(RelayBook, APromptOfOneTokenHasNoScoresAndSaysSo) {

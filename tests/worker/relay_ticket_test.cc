@@ -99,8 +99,44 @@ TEST_F(RelayTicket, WithoutAHostItIsRefused) {
 TEST_F(RelayTicket, AHostsRefusalEndsEveryChoiceAndIsForgotten) {
   host.answer = absl::UnavailableError("gone");
   Say(Attach(3));
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink->LastOf("r", i).error().message(), "gone") << i;
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(sink->LastOf("r", i).error().message(), "gone") << i;
+    EXPECT_EQ(sink->LastOf("r", i).position(), 20u) << i;
+  }
   EXPECT_EQ(book.live(), 0u);
+}
+
+TEST_F(RelayTicket, ANumberOfChoicesThatCannotRunIsRefusedAndTheHostDoesNotHearOfIt) {
+  for (const int32_t n : {0, h.scheduler().options().max_num_seqs + 1}) {
+    v1::Attach attach = Attach();
+    attach.mutable_sampling()->set_n(n);
+    Say(attach);
+    EXPECT_EQ(sink->LastOf("r").error().code(), static_cast<int>(absl::StatusCode::kInvalidArgument)) << n;
+  }
+  EXPECT_TRUE(host.attaches.empty());
+  EXPECT_EQ(book.live(), 0u);
+}
+
+// Its place and its blocks would be nobody's.
+TEST_F(RelayTicket, ATicketWhoseNewerAttachIsRefusedIsEnded) {
+  Say(Attach());
+  v1::Attach newer = Attach();
+  newer.set_attach_gen(2);
+  newer.set_prompt_len(21);
+  Say(newer);
+  EXPECT_EQ(sink->LastOf("r").error().code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(host.ended, testing::ElementsAre(host.attaches.at(0).request.key));
+  EXPECT_EQ(book.live(), 0u);
+}
+
+TEST_F(RelayTicket, OfScoresThatThePrefillLegHasSentNothingIsSaidAgain) {
+  v1::Attach attach = Attach();
+  attach.mutable_sampling()->set_prompt_logprobs(2);
+  Say(attach);
+  ComputeHere(TicketStart::kComputedHere);
+  RunAll();
+  ASSERT_FALSE(sink->Of("r").empty());
+  for (const v1::RelayEntry& entry : sink->Of("r")) EXPECT_FALSE(entry.prompt_logprobs_last());
 }
 
 TEST_F(RelayTicket, ALateErrorIsTheAnswerToo) {
@@ -195,6 +231,8 @@ TEST_F(RelayTicket, TimingsAfterAHandoffAreTransferThenQueueThenDecode) {
   h.now += std::chrono::milliseconds(5);
   RunAll();
   const v1::StageTimings& t = sink->Of("r").back().timings();
+  EXPECT_DOUBLE_EQ(t.queue_prefill_ms(), 0) << "the prefill leg says it";
+  EXPECT_DOUBLE_EQ(t.prefill_ms(), 0);
   EXPECT_DOUBLE_EQ(t.transfer_ms(), 7);
   EXPECT_DOUBLE_EQ(t.queue_decode_ms(), 5);
   EXPECT_DOUBLE_EQ(t.first_decode_ms(), 1);

@@ -137,7 +137,6 @@ absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request r
   if (attach.first_size() > 0) {
     ticket.request.sampling.prompt_logprobs = -1;  // sent by the prefill leg
     live.scores_open = false;
-    live.prompt_scores_left = 0;
     if (!ticket.request.sampling.use_beam_search) live.choices_left = static_cast<int>(ticket.first.size());
   }
   return tickets_->OnAttach(std::move(ticket), scheduler);
