@@ -214,6 +214,7 @@ TEST_F(GrammarAnswers, AnEndWithoutATokenComesBehindTheTokensThatWaited) {
     pool.Turn(1000);
     h.Step();
   }
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
   h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
   const std::vector<SequenceOutput> outputs = h.scheduler().TakeOutputs();
   ASSERT_EQ(outputs.size(), 2u);
@@ -242,6 +243,14 @@ TEST_F(GrammarAnswers, AGrammarThatIsWrongEndsItsRequestOnly) {
 TEST_F(GrammarAnswers, AWorkerWithoutATokenizerRefusesThem) {
   SteppedEngine h(SteppedEngineOptions{});
   EXPECT_THAT(std::string(h.Add(Asking(1, GrammarKind::kRegex, "a")).message()), HasSubstr("tokenizer"));
+}
+
+TEST_F(GrammarAnswers, BeamsHaveNone) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine h(OptionsFor({}, pool));
+  Request r = Asking(1, GrammarKind::kRegex, "a");
+  r.sampling.use_beam_search = true;
+  EXPECT_THAT(std::string(h.Add(r).message()), HasSubstr("a beam search has no grammar"));
 }
 
 // Whether an answer of 40 tokens came to its end before `pool`, which has them all to do, had compiled a dozen slow

@@ -46,6 +46,12 @@ Request Beams(RequestKey key, int32_t width, int32_t n, int32_t prompt_len, int3
   return r;
 }
 
+Request EndlessBeams(RequestKey key, int32_t width, int32_t n, int32_t prompt_len, int32_t max_tokens) {
+  Request r = Beams(key, width, n, prompt_len, max_tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
 // Of mixed terms.
 Request BeamsNumber(int i) {
   Request r = Beams(static_cast<RequestKey>(i + 1), 2 + i % 4, 1 + i % 2, 3 + (i * 37) % 90, 5 + (i * 11) % 30);
@@ -104,8 +110,7 @@ TEST(SchedulerBeams, TheBestAnswerIsLikelierThanTheGreedyOne) {
 
 TEST(SchedulerBeams, NothingIsOutputBeforeTheSearchIsOver) {
   SteppedEngine h(Options());
-  Request r = Beams(1, 4, 3, 40, 12);
-  r.sampling.ignore_eos = true;
+  Request r = EndlessBeams(1, 4, 3, 40, 12);
   ASSERT_TRUE(h.Add(r).ok());
   for (int step = 0; step < 12; ++step) {
     for (const auto& [key, answer] : h.answers) EXPECT_TRUE(answer.tokens.empty()) << "step " << step;
@@ -119,9 +124,8 @@ TEST(SchedulerBeams, NothingIsOutputBeforeTheSearchIsOver) {
 
 TEST(SchedulerBeams, AnswersWaitForCredit) {
   SteppedEngine h(Options());
-  Request r = Beams(1, 4, 2, 40, 12);
+  Request r = EndlessBeams(1, 4, 2, 40, 12);
   r.credit = 45;
-  r.sampling.ignore_eos = true;
   ASSERT_TRUE(h.Add(r).ok());
   while (h.Step()) {
   }
@@ -135,10 +139,49 @@ TEST(SchedulerBeams, AnswersWaitForCredit) {
   EXPECT_TRUE(h.scheduler().Idle());
 }
 
+TEST(SchedulerBeams, AnAnswerThatWaitsForCreditMayBeCancelledByItself) {
+  SteppedEngine h(Options());
+  Request r = EndlessBeams(1, 4, 2, 40, 12);
+  r.credit = 45;
+  ASSERT_TRUE(h.Add(r).ok());
+  while (h.Step()) {
+  }
+  EXPECT_EQ(h.scheduler().Load().generated_tokens, 2 * 12);
+  ASSERT_TRUE(h.scheduler().CancelSequence(1, 0, h.now));
+  h.scheduler().SetCredit(1, 1, kUnlimitedCredit, h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kAbort);
+  EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 12u);
+  EXPECT_TRUE(h.scheduler().Idle()) << "nothing of the other one is left";
+}
+
+TEST(SchedulerBeams, ASearchOfOneTokenWaitsForCreditToo) {
+  SteppedEngine h(Options());
+  Request r = Beams(1, 4, 2, 40, 1);
+  r.credit = 40;
+  ASSERT_TRUE(h.Add(r).ok());
+  while (h.Step()) {
+  }
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kNone);
+  for (const uint32_t choice : {0u, 1u}) h.scheduler().SetCredit(1, choice, 41, h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+  r.credit = kUnlimitedCredit;
+  EXPECT_EQ(Texts(h), Alone(r));
+  EXPECT_TRUE(h.scheduler().Idle());
+}
+
+TEST(SchedulerBeams, BeamsTakeTurnsWithOthersWhereNotAllFitAStep) {
+  SteppedEngine h(Options({.chunk = 4}));
+  Request r = EndlessBeams(1, 4, 1, 20, 40);
+  ASSERT_TRUE(h.Add(Endless(2, 8, 30)).ok() && h.Add(r).ok());
+  while (h.answers[{2, 0}].finish == FinishReason::kNone) ASSERT_TRUE(h.Step());
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kNone) << "the search is not over before the others get on";
+  h.RunAll();
+}
+
 TEST(SchedulerBeams, BeamsShareTheBlocksOfTheirCommonPast) {
   SteppedEngine h(Options());
-  Request r = Beams(1, 4, 1, 64, 40);
-  r.sampling.ignore_eos = true;
+  Request r = EndlessBeams(1, 4, 1, 64, 40);
   ASSERT_TRUE(h.Add(r).ok());
   int32_t shared = 0, used = 0;
   while (h.Step()) {
@@ -195,12 +238,6 @@ TEST(SchedulerBeams, TogetherIsAloneAtEveryChunkBlockSizeAndWindow) {
     ExpectSameTogether({.tokens_per_block = tokens_per_block, .prefix_caching = true});
     ExpectSameTogether({.tokens_per_block = tokens_per_block, .window = 24});
   }
-}
-
-Request EndlessBeams(RequestKey key, int32_t width, int32_t n, int32_t prompt_len, int32_t max_tokens) {
-  Request r = Beams(key, width, n, prompt_len, max_tokens);
-  r.sampling.ignore_eos = true;
-  return r;
 }
 
 // Together they outgrow the pool, whoever comes first.
@@ -268,8 +305,7 @@ TEST(SchedulerBeams, CancelledAtAnyStepTheyLeaveNothing) {
 TEST(SchedulerBeams, AnAnswerThatNobodyWantsIsLeftOut) {
   const Request r = Beams(1, 4, 2, 60, 12);
   SteppedEngine h(Options());
-  ASSERT_TRUE(h.Add(r).ok());
-  ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(r).ok() && h.Step());
   ASSERT_TRUE(h.scheduler().CancelSequence(1, 0, h.now));
   h.RunAll();
   EXPECT_EQ((h.answers[{1, 1}].Text()), Alone(r)[AnswerKey(1, 1)]);
@@ -278,8 +314,7 @@ TEST(SchedulerBeams, AnAnswerThatNobodyWantsIsLeftOut) {
 
 TEST(SchedulerBeams, ADeadlineEndsAllBeams) {
   SteppedEngine h(Options());
-  Request r = Beams(1, 4, 2, 60, 30);
-  r.sampling.ignore_eos = true;
+  Request r = EndlessBeams(1, 4, 2, 60, 30);
   r.deadline = h.now + std::chrono::milliseconds(20);
   ASSERT_TRUE(h.Add(r).ok());
   h.RunAll();
@@ -310,6 +345,16 @@ TEST(SchedulerBeams, EchoedPromptsAreScoredOnce) {
   EXPECT_EQ((h.answers[{1, 1}].prompt_logprobs.size()), 0u);
 }
 
+TEST(SchedulerBeams, EchoedPromptsAreScoredOnceThoughTheyAreComputedAgain) {
+  SteppedEngine h(Options({.blocks = 20}));
+  Request r = EndlessBeams(2, 3, 2, 60, 60);
+  r.sampling.prompt_logprobs = 1;
+  for (const Request& one : {Endless(1, 60, 90), Endless(3, 60, 90), r}) ASSERT_TRUE(h.Add(one).ok());
+  h.RunAll();
+  EXPECT_GT(h.scheduler().Load().preemptions, 0);
+  EXPECT_EQ((h.answers[{2, 0}].prompt_logprobs.size()), 59u);
+}
+
 // ---- handed over
 
 class HoldsOne final : public RolePolicy {
@@ -333,6 +378,10 @@ TEST(SchedulerBeams, OneShipmentAndTheFirstCandidatesGoOnElsewhere) {
   AttachedRequest attached{whole, h.scheduler().Kv(1)->Share(), {{0, held.tokens[0].token, held.tokens[0].top}}};
   ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
   ASSERT_TRUE(h.scheduler().ReleaseHeld(1));
+  std::vector<SequenceOutput> told = h.scheduler().TakeOutputs();
+  ASSERT_EQ(told.size(), 1u) << "the prompt is computed";
+  EXPECT_TRUE(told[0].tokens.empty() && told[0].finish == FinishReason::kNone);
+  h.Collect(std::move(told));
   h.RunAll();
   h.answers.erase({1, 0});
   EXPECT_EQ(Texts(h), Alone(whole));
@@ -349,6 +398,8 @@ TEST(SchedulerBeams, ASearchOfOneTokenIsOverWhereItArrives) {
   EXPECT_EQ((h.answers[{2, 1}].tokens[0].token), 1);
   EXPECT_TRUE(h.scheduler().Idle());
   EXPECT_EQ(UsedBlocks(h), 0);
+  h.scheduler().CheckInvariants();
+  EXPECT_TRUE(AttachComputed(h, r, {first}).ok()) << "the key is free again";
 }
 
 TEST(SchedulerBeams, CandidatesMustCome) {

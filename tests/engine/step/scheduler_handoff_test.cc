@@ -81,6 +81,7 @@ void HandOver(SteppedEngine& h, const Request& request) {
   ASSERT_TRUE(s.ok()) << s;
   EXPECT_TRUE(h.scheduler().ReleaseHeld(1));
   EXPECT_FALSE(h.scheduler().ReleaseHeld(1));
+  EXPECT_EQ(h.scheduler().Load().held_requests, 0);
 }
 
 TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
@@ -129,6 +130,8 @@ TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
   EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].tokens.empty()) << "the prefill side delivered it";
   EXPECT_TRUE(h.scheduler().Idle());
   EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+  h.scheduler().CheckInvariants();
+  EXPECT_TRUE(AttachComputed(h, EndlessSeeded(1, 32, 1), {{0, 11}}).ok()) << "the key is free again";
 }
 
 TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
@@ -194,6 +197,68 @@ TEST(SchedulerHandoff, AnAttachWhosePartsDoNotFitTogetherIsRefused) {
   EXPECT_THAT(refusal(40, {}), HasSubstr("without first tokens"));
   EXPECT_THAT(refusal(40, {{0, kFakeVocab}}), HasSubstr("first token 48"));
   EXPECT_THAT(refusal(40, {{1, 1}}), HasSubstr("choice 1"));
+}
+
+TEST(SchedulerHandoff, AnAttachIsRefusedForWhatARequestIsRefusedFor) {
+  SteppedEngine h(HandoffOptions());
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 40, 10)).ok());
+  const std::vector<FirstToken> first = {{0, 7}};
+  EXPECT_EQ(AttachComputed(h, EndlessSeeded(1, 40, 10), first).code(), absl::StatusCode::kAlreadyExists);
+  Request hot = EndlessSeeded(2, 40, 10);
+  hot.sampling.temperature = -1;
+  EXPECT_THAT(AttachComputed(h, hot, first).message(), HasSubstr("temperature"));
+  EXPECT_THAT(AttachComputed(h, EndlessSeeded(2, 160, 10), first).message(), HasSubstr("context length of 160"));
+  Request unknown = EndlessSeeded(2, 40, 10);
+  unknown.tokens[3] = kFakeVocab;
+  EXPECT_THAT(AttachComputed(h, unknown, first).message(), HasSubstr("token 3 has id 48"));
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].tokens.size()), 10u) << "the one that lives goes on";
+}
+
+TEST(SchedulerHandoff, APromptThatWasHandedOverIsNotScored) {
+  SteppedEngine h(HandoffOptions(11));
+  Request r = EndlessSeeded(1, 40, 60);
+  r.sampling.prompt_logprobs = 1;
+  r.priority = 1;
+  ASSERT_TRUE(AttachComputed(h, r, {{0, 7}}).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_FALSE(h.plan().sequences[0].prompt_logprobs);
+  ASSERT_TRUE(h.Add(EndlessSeeded(2, 60, 80)).ok());
+  h.RunAll();
+  EXPECT_GT(h.scheduler().Load().preemptions, 0);
+  EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].prompt_logprobs.empty()) << "not when it is computed again either";
+}
+
+TEST(SchedulerHandoff, CreditThatComesForWhatIsHeldEndsNothingTwice) {
+  Role role;
+  role.hold = {1};
+  SteppedEngine h(HandoffOptions(), &role);
+  Request r = EndlessSeeded(1, 40, 10);
+  r.credit = 41;
+  ASSERT_TRUE(h.Add(r).ok());
+  while (h.scheduler().Load().held_requests == 0) ASSERT_TRUE(h.Step());
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kHeld);
+  h.scheduler().SetCredit(1, 0, 50, h.now);
+  EXPECT_TRUE(h.scheduler().TakeOutputs().empty());
+  EXPECT_TRUE(h.scheduler().ReleaseHeld(1));
+}
+
+TEST(SchedulerHandoff, CancelAllLetsGoOfWhatIsHeld) {
+  Role role;
+  role.hold = {1};
+  SteppedEngine h(HandoffOptions(), &role);
+  ASSERT_TRUE(h.Add(EndlessSeeded(1, 40, 10)).ok());
+  while (h.scheduler().Load().held_requests == 0) ASSERT_TRUE(h.Step());
+  EXPECT_GT(h.cache().pool(0).used_blocks(), 0);
+  h.scheduler().CancelAll(h.now);
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+  EXPECT_EQ(h.scheduler().Load().held_requests, 0);
+  EXPECT_EQ(h.scheduler().Kv(1), nullptr);
+}
+
+TEST(SchedulerHandoffDeathTest, ACacheThatCannotHoldOneSequenceAndABlockToCopyIntoIsOurBug) {
+  EXPECT_DEATH(SteppedEngine(HandoffOptions(10)), "one sequence of 160 tokens needs 11");
+  SteppedEngine just_enough(HandoffOptions(11));
 }
 
 TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {

@@ -85,6 +85,39 @@ TEST(SchedulerLoad, WhileAStepRunsItsPredictedTimeIsToldAndGrowsWithIt) {
   }
 }
 
+// What routers take a worker's speeds from.
+TEST(SchedulerLoad, SpeedsAreThoseOfStepsThatRanToTheirEnd) {
+  SteppedEngine h(MessagesOptions());
+  ASSERT_TRUE(h.Add(Endless(1, 40, 5)).ok());
+  ASSERT_TRUE(h.Step() && h.Step());
+  ASSERT_TRUE(h.Add(Endless(2, 20, 5)).ok());
+  h.RunAll();
+  const SchedulerLoad load = h.scheduler().Load();
+  EXPECT_EQ(load.computed_tokens, 40 + 20);
+  EXPECT_EQ(load.steps_ended, 7) << "40, 1, 1 + 20, 1 + 1, 1 + 1, 1, 1";
+  EXPECT_NEAR(Milliseconds(load.step_time), 7 * 0.5 + 0.1 * (60 + 4 + 4), 1e-6);
+  EXPECT_NEAR(Milliseconds(load.prefill_time), 2 * 0.5 + 0.1 * (40 + 21), 1e-6);
+}
+
+// A step costs something by itself, so the queue takes longer where steps are small.
+TEST(SchedulerLoad, TheWaitIsThatOfStepsAsLargeAsTheyMayBe) {
+  SteppedEngineOptions o = MessagesOptions();
+  o.scheduler.max_num_batched_tokens = 16;
+  SteppedEngine h(o);
+  const auto step = [&h] {
+    if (!h.Begin()) return false;
+    h.now += std::chrono::milliseconds(100);
+    h.Finish();
+    return true;
+  };
+  ASSERT_TRUE(h.Add(Endless(1, 64, 5)).ok());
+  while (step()) {
+  }
+  ASSERT_TRUE(h.Add(Endless(2, 160, 2)).ok() && step() && h.Add(Endless(3, 64, 2)).ok());
+  EXPECT_NEAR(Milliseconds(h.scheduler().Load().predicted_wait), (9 + 4) * 100, 250) << "of all before it";
+  h.RunAll();
+}
+
 TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
   SteppedEngine h(MessagesOptions());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
@@ -109,6 +142,17 @@ TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
   EXPECT_EQ(h.scheduler().Load().waiting_tokens, 0);
   h.RunAll();
   EXPECT_EQ((h.answers[{2, 0}].finish), FinishReason::kAbort);
+}
+
+TEST(SchedulerCancel, WhoNeverHadATokenEndsBehindThePrompt) {
+  SteppedEngine h(MessagesOptions());
+  Request r = Endless(1, 40, 10);
+  r.sampling.n = 2;
+  ASSERT_TRUE(h.Add(r).ok());
+  ASSERT_TRUE(h.scheduler().Cancel(1, h.now));
+  const std::vector<SequenceOutput> outputs = h.scheduler().TakeOutputs();
+  ASSERT_EQ(outputs.size(), 2u);
+  for (const SequenceOutput& out : outputs) EXPECT_EQ(out.position, 40);
 }
 
 TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {

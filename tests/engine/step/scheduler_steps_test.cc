@@ -80,6 +80,19 @@ TEST(SchedulerSteps, TheLoadCountsStepsBySizeAndTheRoomLeftInBlocks) {
   EXPECT_EQ(h.scheduler().Load().empty_tokens, 0);
 }
 
+TEST(SchedulerSteps, OfAWindowNoMoreBlocksAreKeptThanItSees) {
+  SteppedEngineOptions o;
+  o.layout = FakeLayout(16, 32);
+  o.num_blocks = {64, 64};
+  o.scheduler.max_model_len = 400;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Endless(1, 60, 200)).ok());
+  for (int step = 0; step < 150; ++step) ASSERT_TRUE(h.Step());
+  EXPECT_GE(h.cache().pool(0).used_blocks(), 13);
+  EXPECT_LE(h.cache().pool(1).used_blocks(), 4);
+  h.RunAll();
+}
+
 TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
   SteppedEngineOptions o = StepsOptions(128);
   o.scheduler.max_prefill_chunk = 32;

@@ -297,6 +297,7 @@ TEST(StepsAhead, DecodesOfOneKindAreAlwaysOneStepAhead) {
   h.RunAll();
   EXPECT_EQ(h.steps_ahead, 38) << "all but the prefill and the first decode";
   EXPECT_EQ(h.fake().rows_run, 3 * (20 + 39)) << "a length is known before the last token is";
+  EXPECT_LE(h.scheduler().Load().step_time, h.now - FakeClock().Now()) << "no time counts twice";
 }
 
 TEST(StepsAhead, TokensThatTheHostHasNotReadAreNamed) {
@@ -357,7 +358,25 @@ TEST(StepsAhead, WhatReadsTheTokensOnTheHostIsNotPlannedAhead) {
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.use_beam_search = true; }), 0);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.n = 3; }), 10);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.min_tokens = 5; }), 10);
+  EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.min_tokens = 5, r.sampling.stop_token_ids = {47}; }), 10);
   EXPECT_EQ(steps_ahead([](Request& r) { r.sampling.logprobs = 2; }), 10);
+}
+
+TEST(StepsAhead, WhileAllStepsArePlannedAheadDeadlinesPassAndWhoEndedIsForgotten) {
+  SteppedEngine h(Ahead());
+  Request late = Endless(1, 20, 200);
+  late.deadline = h.now + std::chrono::seconds(5);
+  ASSERT_TRUE(h.Add(std::move(late)).ok());
+  ASSERT_TRUE(h.Add(Endless(2, 20, 200)).ok());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(h.Step());
+  h.now += std::chrono::seconds(5);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(h.Step());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(h.answers[(AnswerKey{1, 0})].error));
+  EXPECT_EQ(h.executor().sequences(), 1u);
+  const int64_t before = h.steps_ahead;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.steps_ahead, before + 10);
+  h.RunAll();
 }
 
 TEST(StepsAhead, ARequestThatComesIsNotPutOffForMoreThanOneStep) {
