@@ -73,14 +73,9 @@ void Handoff::On(const Scattered& event) {
   const std::vector<uint32_t> segments = std::move(lane->placing.extract(event.slot.slot).mapped());
   ticket.progress_at = ticket.wanted_at = Listened();
   if (!event.digest_ok) ++counters_.digest_mismatches;
-  if (lane->state == LaneState::kFenced) {
-    ring.ReleaseGranted(key);
-    count_quarantined_ = true;
-  }
-  if (lane->state == LaneState::kWrittenOff) {
-    ring.WriteOffGranted(key, lane->writer, lane->memory);
-    count_quarantined_ = true;
-  }
+  if (ticket.epochs.at(key.epoch).superseded) count_quarantined_ = true;  // during the pass its slot was in none
+  if (lane->state == LaneState::kFenced) ring.ReleaseGranted(key);
+  if (lane->state == LaneState::kWrittenOff) ring.WriteOffGranted(key, lane->writer, lane->memory);
   if (FindLiveLane(lane->writer, key) == nullptr) return Sweep(ticket);
   if (event.digest_ok || PlantedBug("no digest")) {
     for (uint32_t segment : segments) {

@@ -224,6 +224,36 @@ TEST(FrozenWriter, ItsExitGivesTheMemoryBackToo) {
   EXPECT_NE(d.Find<DropMemory>(), nullptr);
 }
 
+TEST(FrozenWriter, AMemoryIsDroppedAfterItsTicketsTimeAndNotWhileSomebodyWritesInIt) {
+  Frozen d;
+  d.Listen(seconds(5));
+  d.Do(WriterFenced{7});
+  for (int i = 0; i < 59; ++i) {
+    d.Listen(seconds(1));
+    ASSERT_EQ(d.Find<DropMemory>(), nullptr) << "tickets that name it may stand for so long: " << i;
+  }
+  EXPECT_TRUE(Bound(d, 8, 3));
+  for (int i = 0; i < 20; ++i) {
+    d.Listen(seconds(1)), d.Do(d.MakeDone(0, 9));  // it is there
+    ASSERT_EQ(d.Find<DropMemory>(), nullptr) << "a lane is open in it: " << i;
+  }
+  for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 3));
+  d.Do(Tick{});
+  EXPECT_NE(d.Find<DropMemory>(), nullptr);
+}
+
+TEST(FrozenWriter, ItsProcessIsBoundAgainOnceItsSlotsAreWrittenOff) {
+  Ring d(8, 9);
+  d.memory = 1, d.process = "p";
+  for (TicketId t : {1, 2, 3}) EXPECT_TRUE(Bound(d, 7, t));
+  for (int t : {1, 2, 3}) d.Cancel(t);
+  EXPECT_FALSE(Bound(d, 9, 4)) << "6 slots in quarantine, limit 4";
+  d.Listen(seconds(5));
+  ASSERT_EQ(d.core.Stats().quarantined_slots, 0);
+  d.memory = 2;
+  EXPECT_TRUE(Bound(d, 9, 4));
+}
+
 TEST(FrozenWriter, ASlotThatWeAreReadingIsLostWhenOurPassEnds) {
   Ring d(4, 9);
   d.memory = 1;

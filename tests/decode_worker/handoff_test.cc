@@ -426,7 +426,8 @@ TEST(Handoff, ShortMemoryShedsTheYoungestUnboundPin) {
   d.Do(ShedUnbound{}), d.Do(ShedUnbound{});
   EXPECT_EQ(d.Find<ReservationShed>(), nullptr) << "ticket 3 is bound";
   d.Do(d.MakeOpen(0, 1, 2));
-  EXPECT_NE(d.Find<SendToWriter>(), nullptr) << "gone: what was pinned would be missing";
+  ASSERT_NE(d.Sent<LaneGone>(), nullptr) << "what was pinned would be missing";
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "given up unbound: KV memory is short");
   d.Do(d.MakeAttach(1, 0, 2));
   EXPECT_TRUE(d.Find<StartSequence>()->recompute);
 }
