@@ -215,6 +215,55 @@ TEST_F(LandingLent, AMemoryThatIsDroppedEndsItsReads) {
   EXPECT_THAT(w_.told.log, HasSubstr("Bad "));
 }
 
+/// What the lender lends, and reads of it into the inbox, without a landing.
+class LentReadsAlone : public LandingLent {
+ protected:
+  LentReadsAlone() { network_->holds = true; }
+  void Open(WriterId writer) {
+    const KvDeviceRooms rooms = w_.lender->mover.rooms();
+    reads_.Open(
+        writer, *network_, 1,
+        {rooms.outbox.size(), rooms.mark.size(), MarkDigest(rooms.mark), LendingTransport::NameOf(rooms.outbox)},
+        kOutboxSlotBytes, [this](const absl::Status& status) { log_ += status.ok() ? "open " : "closed "; });
+  }
+  void Read(WriterId writer) {
+    reads_.Read(writer, 1, 0, 100, [] {}, [this](const absl::Status& s) { log_ += s.ok() ? "read " : "not read "; });
+  }
+  void Work() {
+    reads_.WhenFree([this] { log_ += "work "; });
+  }
+
+  LentReads reads_{&w_.mover};
+  std::string log_;
+};
+
+TEST_F(LentReadsAlone, WorkThatNeedsTheInboxWaitsItsTurn) {
+  Open(5), Work();
+  EXPECT_EQ(log_, "");
+  EXPECT_FALSE(reads_.Free());
+  network_->Finish();
+  EXPECT_EQ(log_, "open work ");
+  Work();
+  EXPECT_EQ(log_, "open work work ") << "nobody has it";
+  EXPECT_TRUE(reads_.Free());
+}
+
+TEST_F(LentReadsAlone, WhoIsOpenIsNotOpenedAgain) {
+  Open(5), network_->Finish();
+  Open(5);
+  EXPECT_TRUE(reads_.Has(5)) << "slots that name it are read meanwhile";
+  EXPECT_EQ(network_->reads, 1u);
+}
+
+TEST_F(LentReadsAlone, WithATransportThatIsGoneItsReadsEndAndTheNextHasTheInbox) {
+  Open(5), network_->Finish();
+  Read(5), Work();
+  EXPECT_EQ(log_, "open ");
+  reads_.Forget(network_, [](WriterId writer) { return writer == 5; });
+  EXPECT_EQ(log_, "open not read work ");
+  EXPECT_FALSE(reads_.Has(5));
+}
+
 TEST_F(LandingLent, NothingIsToldOnceTheLandingIsGone) {
   FillOne();
   network_->holds = true;

@@ -58,6 +58,7 @@ class Writer final : public TransportEvents {
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber, std::string_view bytes) override {
     const auto message = DecodeLaneMessage(bytes);
+    if (message.ok() && std::holds_alternative<SelfTestMessage>(*message)) return void(++tests);
     ASSERT_TRUE(message.ok() && std::holds_alternative<ToPrefill>(*message));
     heard.push_back(std::get<ToPrefill>(*message));
   }
@@ -81,7 +82,7 @@ class Writer final : public TransportEvents {
 
   std::vector<ToPrefill> heard;
   bool lost = false;
-  int written = 0;
+  int written = 0, tests = 0;
 
  private:
   std::unique_ptr<Transport> transport_;
@@ -187,6 +188,39 @@ TEST(LandingTable, ASlotIsStoredOnlyInItsOwnTurn) {
     w.Settle(*w.mine), w.Settle(*w.other);
     return std::string(w.ByteOf(2) == std::byte{1} ? "lands" : "kept out");
   });
+}
+
+// ---- self-tests, and the end of a writer
+
+TEST(Landing, AWriterThatIsLostLeavesItsSelfTestToTheNextAndIsCounted) {
+  World w;
+  w.mine->Say(SelfTestMessage{});
+  w.Until([&] { return w.mine->tests == 1; });
+  w.other->Say(SelfTestMessage{});
+  w.Settle(*w.other);
+  EXPECT_EQ(w.other->tests, 0) << "one at a time";
+  EXPECT_EQ(w.landing->counters().writers_lost, 0);
+  w.mine->HangUp();
+  w.Until([&] { return w.told.log.find("Fenced") != std::string::npos; });
+  EXPECT_EQ(w.landing->counters().writers_lost, 1);
+  w.other->Say(SelfTestMessage{});
+  w.Settle(*w.other);
+  w.Until([&] { return w.other->tests > 0; });
+}
+
+TEST(Landing, ASelfTestThatFailedIsCountedWhereItsWriterHasTheSlot) {
+  World w;
+  w.mine->Say(SelfTestMessage{});
+  w.Until([&] { return w.mine->tests == 1; });
+  w.other->Say(SelfTestMessage{.step = SelfTestMessage::Step::kOver});
+  w.Settle(*w.other);
+  EXPECT_EQ(w.landing->counters().self_tests_failed, 0);
+  w.mine->Say(SelfTestMessage{.step = SelfTestMessage::Step::kOver});
+  w.Settle(*w.mine);
+  EXPECT_EQ(w.landing->counters().self_tests_failed, 1);
+  w.mine->Say(SelfTestMessage{.step = SelfTestMessage::Step::kFull});
+  w.Settle(*w.mine);
+  EXPECT_EQ(w.landing->counters().self_tests_failed, 1);
 }
 
 // ---- messages

@@ -207,6 +207,48 @@ TEST(TicketDesk, ARouterWhoseSessionsEndWithoutEndHasNoneOfAnothersForgotten) {
   w.desk.OnRouterLeft("session");
   for (int i = 0; i < 200; ++i) w.desk.OnRouterLeft(std::to_string(i), "another router");
   EXPECT_TRUE(absl::IsCancelled(w.Reserve("that comes late").status));
+  const auto of_the_other = [&w](int session) {
+    decode::ReserveOrder order = w.MakeReserve("of session " + std::to_string(session));
+    order.session = std::to_string(session), order.key.router = "another router";
+    return w.Reserve(order).status;
+  };
+  EXPECT_TRUE(absl::IsCancelled(of_the_other(199)));
+  EXPECT_TRUE(of_the_other(0).ok()) << "of so many the oldest are forgotten";
+}
+
+TEST(TicketDesk, AWriterThatWasFencedHasToGreetAgain) {
+  DeskWorld w;
+  w.Reserve();
+  w.desk.OnWriterGone(7, /*fenced=*/true);
+  w.Open(7);
+  EXPECT_EQ(w.landing.why_gone, "no hello came first");
+  w.Hello(7), w.Open(7);
+  EXPECT_THAT(w.landing.log, HasSubstr("Bound"));
+}
+
+TEST(TicketDesk, AFrozenWritersMemoryIsReplacedAndDroppedAndItsWritersAreStrangersThen) {
+  DeskWorld w(FenceKind::kPeerExit);
+  w.Reserve();
+  w.Open(7);
+  w.Listen(std::chrono::milliseconds(5100));
+  EXPECT_THAT(w.landing.log, HasSubstr("Replace"));
+  w.desk.OnWriterGone(7, /*fenced=*/true);
+  w.Listen(std::chrono::seconds(61));
+  EXPECT_THAT(w.landing.log, HasSubstr("Drop"));
+  w.Reserve("late");
+  w.Open(8, 1, 2);
+  EXPECT_EQ(w.landing.why_gone, "no hello came first");
+}
+
+TEST(TicketDesk, AWriterThatWasSilentBeforeTheAttachHasItsTimeFromThereOn) {
+  DeskWorld w;
+  w.Reserve(), w.Open(), w.Fill(0);
+  w.Listen(std::chrono::seconds(5));
+  w.Attach(w.MakeAttach());
+  w.Listen(std::chrono::milliseconds(3900));
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kReceiving);
+  w.Listen(std::chrono::milliseconds(200));
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kAttached) << "computed here";
 }
 
 TEST(TicketDesk, AStreamWithoutANameTakesNoTicketsWithIt) {
