@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -189,6 +190,8 @@ TEST(TransferPlan, SegmentBytesAreThePayloadsOfAllPlanes) {
   EXPECT_EQ(plan->SegmentBytes(lane, 0), 27 * 4 * 4 * 2 * 2);
   EXPECT_EQ(plan->SegmentBytes(lane, 3), 8 * 4 * 4 * 2 * 2);
   EXPECT_EQ(plan->SegmentAt(lane, 3).layer, 1);
+  const auto later = TransferPlan::Make(Simple(1), Simple(1), {40, 70}, 32);
+  EXPECT_EQ(later->lanes()[0].segments, 4) << "none of the piece [0, 32), of which nothing travels";
 }
 
 TEST(TransferPlan, DigestIsEqualOnlyForEqualPlans) {
@@ -200,6 +203,42 @@ TEST(TransferPlan, DigestIsEqualOnlyForEqualPlans) {
   KvSide f32 = Simple(2);
   f32.layout.groups[0].planes[0].dtype = DType::kF32;
   EXPECT_NE(TransferPlan::Make(f32, Simple(1), {0, 40}, 32)->digest(), base);
+}
+
+// Both sides compute it from what each was told: whatever they were told otherwise must show.
+TEST(TransferPlan, ADigestIsOfEverythingThatEitherSideIs) {
+  std::set<uint64_t> digests;
+  int plans = 0;
+  const auto add = [&](auto&& change_source, auto&& change_target) {
+    KvSide source = Simple(2), target = Simple(2);
+    change_source(source), change_target(target);
+    const auto plan = TransferPlan::Make(source, target, {0, 40}, 32);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    digests.insert(plan->digest()), ++plans;
+  };
+  const auto same = [](KvSide&) {};
+  add(same, same);
+  const std::vector<std::function<void(KvSide&)>> of_one = {
+      [](KvSide& s) { s.tensor_parallel_size = 4; },
+      [](KvSide& s) { s.stage_layers = {0, 1, 2}; },
+      [](KvSide& s) { s.layout.groups[0].tokens_per_block = 32; },
+      [](KvSide& s) { s.layout.groups[0].planes[1].dtype = DType::kF16; },
+  };
+  for (const auto& change : of_one) add(change, same), add(same, change), add(change, change);
+  const std::vector<std::function<void(KvSide&)>> of_both = {
+      [](KvSide& s) { s.stage_layers = {0, 3}; },
+      [](KvSide& s) { s.layout.groups[0].layers = {1, 0}; },
+      [](KvSide& s) { s.layout.groups[0].layers = {0}; },
+      [](KvSide& s) { s.layout.groups[0].kind = KvGroupKind::kWindow, s.layout.groups[0].window_tokens = 64; },
+      [](KvSide& s) { s.layout.groups[0].kind = KvGroupKind::kWindow, s.layout.groups[0].window_tokens = 65; },
+      [](KvSide& s) { s.layout.groups[0].planes[1].heads = 4; },
+      [](KvSide& s) { s.layout.groups[0].planes[1].dim = 8; },
+      [](KvSide& s) { s.layout.groups[0].planes[1].name = KvPlane::Name::kScale; },
+      [](KvSide& s) { s.layout.groups[0].planes.pop_back(); },
+      [](KvSide& s) { s.layout.groups.push_back(s.layout.groups[0]); },
+  };
+  for (const auto& change : of_both) add(change, change);
+  EXPECT_EQ(digests.size(), static_cast<size_t>(plans));
 }
 
 TEST(TransferPlan, ReplicatedSourcesShareTheTargets) {
@@ -243,6 +282,8 @@ TEST(TransferPlan, MoreSegmentsThanCountsHoldAreRefusedAtOnce) {
               HasSubstr("4096 layers of 16777216 tokens in pieces of 16: 4294975488 segments, at most 268435456"));
   EXPECT_THAT(TransferPlan::Make(side, side, {0, 1 << 24}, 256).status().ToString(),
               HasSubstr("268443648 segments, at most 268435456"));
+  EXPECT_FALSE(TransferPlan::Make(side, side, {0, 65535 * 16}, 16).ok());
+  EXPECT_TRUE(TransferPlan::Make(side, side, {0, 65534 * 16}, 16).ok()) << "as many as may be";
   EXPECT_TRUE(TransferPlan::Make(side, side, {0, 1 << 24}, 512).ok());
   KvSide wide = side;
   wide.tensor_parallel_size = 256;

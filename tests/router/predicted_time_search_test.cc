@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "router/policy/policies.h"
@@ -151,6 +152,40 @@ World Alike(size_t n) {
   }
   world.met.resize(2 * n);
   return world;
+}
+
+// More of each side may be in the cheapest pair than are looked at closely, the cheapest of them anywhere among them.
+TEST(CheapestOption, OfManyThatAllCostDifferentlyTheCheapestPairIsFound) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    constexpr size_t kEach = 100;
+    static_assert(kEach > 2 * kCloseLook);
+    World world = Alike(kEach);
+    world.unmet_tokens_per_s = 1e4;
+    world.local_prefill_max_tokens = 0;
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> queues(kEach), answers(kEach);
+    for (size_t i = 0; i < kEach; ++i) queues[i] = answers[i] = static_cast<int32_t>(i);
+    std::ranges::shuffle(queues, random), std::ranges::shuffle(answers, random);
+    if (seed % 2 == 0) {  // the first one that is looked at is not let go of
+      std::swap(queues[0], *std::ranges::find(queues, 0));
+      std::swap(answers[0], *std::ranges::find(answers, 0));
+    }
+    for (size_t i = 0; i < kEach; ++i) {
+      world.workers[i].queued_tokens = queues[i];
+      world.workers[kEach + i].running = answers[i], world.workers[kEach + i].max_num_seqs = 1000;
+    }
+    // Between the cheapest of both sides lies the slowest path.
+    const auto prefill = static_cast<size_t>(std::ranges::find(queues, 0) - queues.begin());
+    const auto decode = kEach + static_cast<size_t>(std::ranges::find(answers, 0) - answers.begin());
+    world.met[prefill].push_back({decode, 1e3});
+    const HandoffTerms terms = world.Terms();
+    const RouteQuestion question{world.workers, 1000, &terms};
+    const auto chosen = CheapestOption(question, kLambda, /*turn=*/0);
+    ASSERT_TRUE(chosen.has_value());
+    double least = std::numeric_limits<double>::infinity();
+    for (const RouteOption& o : OptionsOf(question)) least = std::min(least, world.CostMs(o, 1000));
+    EXPECT_DOUBLE_EQ(world.CostMs(*chosen, 1000), least) << "seed " << seed;
+  }
 }
 
 TEST(CheapestOption, EqualWorkersComeInTurnOnBothSides) {

@@ -110,6 +110,26 @@ TEST(WorkerPrefixes, MemoryHasAHardCapAndTheOldestGoesFirst) {
   EXPECT_GT(index.Match(wanted, {0})[0], 0u);
 }
 
+TEST(WorkerPrefixes, WhatIsForgottenForWantOfRoomIsHeldByNobody) {
+  WorkerPrefixes index(20 * 4096);
+  const Keys old = Chain(5, 500);
+  for (int slot = 0; slot < 5; ++slot) index.Store(slot, old);
+  EXPECT_EQ(index.shared_sets(), 1);
+  for (uint64_t i = 0; i < 200; ++i) index.Store(9, Chain(1000 + i, 100));
+  for (int slot = 0; slot < 5; ++slot) EXPECT_EQ(index.held_units(slot), 0) << slot;
+  EXPECT_EQ(index.held_units(9), index.size_units());
+  EXPECT_EQ(index.shared_sets(), 0);
+}
+
+TEST(WorkerPrefixes, NothingIsForgottenWhereThereIsRoom) {
+  WorkerPrefixes index(1 << 20);
+  const Keys keys = Chain(5, 40000);
+  index.Store(0, keys);
+  EXPECT_EQ(index.evictions(), 0);
+  EXPECT_EQ(index.size_units(), 40000);
+  EXPECT_EQ(index.Match(keys, {0})[0], 40000u);
+}
+
 TEST(WorkerPrefixes, ZeroIsAKeyLikeAnyOther) {
   WorkerPrefixes index(1 << 16);
   index.Store(2, Keys{0, 0xffff});
@@ -313,6 +333,41 @@ TEST(HolderSets, ASetThatIsGoneIsNotRemembered) {
   const HolderSets::Word other = of({5, 6, 7, 8});
   EXPECT_EQ(sets.Of(again), (WorkerSet{0, 1, 2, 3}));
   EXPECT_EQ(sets.Of(other), (WorkerSet{5, 6, 7, 8}));
+}
+
+HolderSets::Word Holding(HolderSets& sets, std::initializer_list<int> slots) {
+  HolderSets::Word word = 0;
+  for (const int slot : slots) word = sets.With(word, slot);
+  return word;
+}
+
+TEST(HolderSets, HoldersAreOneSetInWhateverOrderTheyCame) {
+  HolderSets sets(1 << 16);
+  const HolderSets::Word up = Holding(sets, {0, 1, 2, 3, 4, 5}), down = Holding(sets, {5, 4, 3, 2, 1, 0});
+  EXPECT_EQ(up, down);
+  EXPECT_EQ(sets.size(), 1u);
+  const HolderSets::Word less = sets.Without(up, 5);
+  EXPECT_EQ(less, Holding(sets, {1, 0, 4, 3, 2}));
+  EXPECT_EQ(sets.size(), 2u);
+}
+
+// There is room for two sets.
+TEST(HolderSets, WithoutRoomWhoComesIsNotKnownAndOfWhoStaysThreeAre) {
+  HolderSets sets(400);
+  const HolderSets::Word five = Holding(sets, {0, 1, 2, 4, 5}), same = Holding(sets, {0, 1, 2, 4, 5});
+  const HolderSets::Word others = Holding(sets, {6, 7, 8, 9});
+  ASSERT_EQ(sets.size(), 2u);
+  ASSERT_EQ(sets.shortened(), 0);
+  EXPECT_EQ(sets.With(five, 6), five);
+  EXPECT_EQ(sets.Of(five), (WorkerSet{0, 1, 2, 4, 5}));
+  EXPECT_EQ(sets.shortened(), 1);
+  const HolderSets::Word left = sets.Without(five, 5);
+  EXPECT_EQ(sets.Of(left), (WorkerSet{0, 1, 2})) << "four stay";
+  EXPECT_EQ(sets.shortened(), 2);
+  EXPECT_EQ(sets.Of(same), (WorkerSet{0, 1, 2, 4, 5}));
+  EXPECT_EQ(sets.Of(sets.With(same, 6)), (WorkerSet{0, 1, 2, 4, 5, 6})) << "in the place of its own set";
+  for (const HolderSets::Word word : {left, others}) sets.Release(word);
+  EXPECT_EQ(sets.size(), 1u);
 }
 
 // Every unit has the same 1,000 holders: one set.
