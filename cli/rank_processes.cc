@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/socket_address.h"
+#include "common/rank_loss.h"
 #include "common/status.h"
 #include "common/trust/cluster_secret.h"
 #include "engine/parallel/pulse.h"
@@ -89,10 +90,19 @@ class RankProcesses final : public worker::RankHost {
     }
     if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(mesh_->Lost()));
     if (mesh_) BATON_RETURN_IF_ERROR(StartHealth());
+    if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(Broken()));
     return watch_.Health();
   }
 
  private:
+  // A step of rank 0 went wrong: the others may wait for its part, and hear of nothing.
+  absl::Status Broken() {
+    const absl::Status why = mesh_->broken();
+    if (why.ok()) return why;
+    const absl::Status loss = IsRankLoss(why) ? why : RankLoss(View(why.message()));
+    if (pulse_) pulse_->Fail(loss);
+    return loss;
+  }
   absl::Status StartHealth() {
     absl::Status start = start_.Health({.moved = mesh_->moved(), .waits_for = mesh_->waits_for()});
     if (start.ok()) return start;

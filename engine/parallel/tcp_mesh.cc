@@ -119,6 +119,11 @@ absl::Status TcpMesh::Lost() const {
   return lost_;
 }
 
+absl::Status TcpMesh::broken() const {
+  std::lock_guard lock(mutex_);
+  return broken_;
+}
+
 void TcpMesh::Abort(const absl::Status& why) {
   std::lock_guard lock(mutex_);
   if (!broken_.ok()) return;

@@ -53,6 +53,8 @@ class TcpMesh {
   void SetPatience(Duration patience) { patience_ms_ = static_cast<int>(Milliseconds(patience)); }
   /// Not OK: a peer was lost that way. Any thread.
   absl::Status Lost() const;
+  /// Not OK: no call will do any more, whatever broke it. Any thread.
+  absl::Status broken() const;
 
  private:
   /// A frame's progress on one socket, in one direction: an 8-byte length, then the bytes.

@@ -24,7 +24,7 @@ from test_parallel import MP, children_of, gone
 NAN = float("nan")
 CUT = [TP_FLAG, 2, PP_FLAG, 2]  # rank 3 has the last half of the last layer's MLP
 LAST_NUMBER = ("model.layers.2.mlp.gate_proj.weight", 255 * 128 + 7)
-WITHIN = 20  # seconds: far from every limit of a start
+WITHIN = 60  # seconds, on a busy machine: far from every limit of a start
 GPU = FLAGS[-4:]
 
 
@@ -126,6 +126,15 @@ class StandsStill(unittest.TestCase):
                     done = run([*flags, *backend], env={"BATON_EMULATED_NCCL_HANG": f"{rank}:1"}, timeout=WITHIN)
                     self.assertEqual(done.returncode, LOST, done.stdout + done.stderr)
                     self.assertRegex(done.stderr, self.SAID + "rank 0 at warm-up 0 %")
+
+    def test_a_rank_whose_first_collective_fails_ends_the_worker(self):
+        flags = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *SMALL, *GPU, TP_FLAG, 2, "--one-shot-sum-bytes", 0]
+        for backend in ([], MP):
+            for rank in (1, 0):
+                with self.subTest(backend=backend, rank=rank):
+                    done = run([*flags, *backend], env={"BATON_EMULATED_NCCL_FAIL": f"{rank}:1"}, timeout=WITHIN)
+                    self.assertEqual(done.returncode, LOST, done.stdout + done.stderr)
+                    self.assertRegex(done.stderr, r"(?m)^baton: rank \d of 2, NCCL: (internal error|another rank has failed)")
 
     def test_a_rank_process_that_stands_still_while_it_starts_ends_the_worker_which_names_it(self):
         with self.worker(*MP) as (worker, log, held):

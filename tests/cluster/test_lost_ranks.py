@@ -113,6 +113,18 @@ class LostGpuRanks(AsOneGpu):
                 gone([worker], seconds=20)
                 self.assertIn("a step has not ended for 1000 ms: a rank does not answer within a collective", c.log.read_text())
 
+    def test_nccl_that_fails_on_any_rank_ends_its_worker_whose_requests_move(self):
+        for backend in ([], MP):
+            for rank in (0, 1):
+                with self.subTest(backend=backend, rank=rank), Cluster(
+                        args=[*GPU_WIDTH, *backend, f"--{TP}", 2, *NCCL, "--failover-wait-ms", 0, "--canaries=false"],
+                        env={"BATON_EMULATED_NCCL_FAIL": f"{rank}:80"}) as c:
+                    worker = c.workers("both")[0]
+                    self.assertEqual(c.post("/v1/completions", bodies()[0]).status, 503, "it would move, and there is no other worker")
+                    gone([worker], seconds=20)
+                    c.wait_until(lambda: "worker-0 ended with 7" in c.log.read_text(), "the group is lost")
+                    self.assertRegex(c.log.read_text(), r"(?m)^baton: rank \d of 2, NCCL: (internal error|another rank has failed)")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -51,12 +51,16 @@ absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows, bool followed = f
   batch.block_tables.assign(loaded.model->kv_layout().groups.size(), zeros);
   if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
   const std::atomic<bool> cancel{false};
-  BATON_RETURN_IF_ERROR(
-      engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, std::move(on_layer_kv)).status());
-  if (!loaded.channel) return absl::OkStatus();
-  loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
+  absl::Status status =
+      engine::RunRows(batch, {.ids = zeros}, *loaded.model, *loaded.memory, cancel, std::move(on_layer_kv)).status();
+  if (!loaded.channel) return status;
+  if (status.ok()) {
+    loaded.ops->Sync();  // as the others do: the next step is told when all have ended this one
+    status = loaded.model->LinksHealth();
+  }
+  if (!status.ok()) loaded.channel->Abort(status);
   loaded.channel->Done();
-  return absl::OkStatus();
+  return status;
 }
 
 // A step that was launched kernel by kernel instead of recorded costs speed only, so the worker goes on.

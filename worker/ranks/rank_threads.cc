@@ -32,6 +32,10 @@ class RankThreads final : public RankHost {
                          tensor > 1 ? std::move(group[static_cast<size_t>(t)]) : nullptr});
       }
     }
+    ends_[0].world->OnBroken([this](const absl::Status& why) {
+      std::lock_guard lock(mutex_);
+      broken_ = why;
+    });
   }
   ~RankThreads() override {
     AbortAll(absl::UnavailableError("the worker ends"));
@@ -55,6 +59,10 @@ class RankThreads final : public RankHost {
   }
   void Note(std::string_view phase, double fraction) override { start_.Note(0, phase, fraction); }
   void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    {
+      std::lock_guard lock(mutex_);
+      started_ = true;
+    }
     start_.Over();
     watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
   }
@@ -63,6 +71,7 @@ class RankThreads final : public RankHost {
       std::lock_guard lock(mutex_);
       BATON_RETURN_IF_ERROR(health_);
     }
+    BATON_RETURN_IF_ERROR(Broken());
     if (const absl::Status start = start_.Health({}); !start.ok()) {
       AbortAll(start);  // who waits for another goes on, and the start ends
       return start;
@@ -76,6 +85,22 @@ class RankThreads final : public RankHost {
   };
   static engine::RankLinks LinksOf(const Ends& ends) {
     return {.tensor = ends.tensor.get(), .world = ends.world.get()};
+  }
+
+  // A step of rank 0 went wrong: the others may wait for its part, and hear of nothing.
+  absl::Status Broken() {
+    absl::Status why;
+    {
+      std::lock_guard lock(mutex_);
+      why = broken_;
+    }
+    if (why.ok()) return why;
+    AbortAll(why);
+    return Lost(why, "");
+  }
+  // What a rank of a group that has started, or one that others failed, ends with.
+  static absl::Status Lost(const absl::Status& why, std::string_view whose) {
+    return IsRankLoss(why) ? why : RankLoss(StrCat(whose, View(why.message())));
   }
 
   void AbortAll(const absl::Status& why) {
@@ -109,15 +134,19 @@ class RankThreads final : public RankHost {
     }
     std::lock_guard lock(mutex_);
     if (!health_.ok()) return;
-    health_ =
-        IsRankLoss(status) ? status : absl::Status(status.code(), StrCat("rank ", rank, ": ", View(status.message())));
+    const bool named = status.message().substr(0, 5) == "rank ";
+    const std::string whose = named ? std::string() : StrCat("rank ", rank, ": ");
+    health_ = started_ || absl::IsUnavailable(status)
+                  ? Lost(status, whose)
+                  : absl::Status(status.code(), StrCat(whose, View(status.message())));
   }
 
   const WorkerConfig config_;
   std::vector<Ends> ends_;  ///< by rank
   std::vector<SharedMemory> kv_;
   std::mutex mutex_;
-  absl::Status health_;  ///< guarded by mutex_, as what follows
+  absl::Status health_, broken_;  ///< guarded by mutex_, as what follows; of a rank's end, of the links
+  bool started_ = false;
   std::vector<DeviceKv> device_kv_;
   StartWatch start_;
   StepWatch watch_;

@@ -165,7 +165,7 @@ class NcclGroup final : public kernels::RankGroup {
   // A GPU that has failed ends the process with its own error.
   absl::Status ErrorOf(int result) const {
     if (result == gpu::kNcclUnhandledCudaError) EndIfDeviceFailed(stream_.Failure());
-    return absl::InternalError(StrCat("rank ", rank_, " of ", size_, ", NCCL: ", TextOf(api_, result)));
+    return absl::UnavailableError(StrCat("rank ", rank_, " of ", size_, ", NCCL: ", TextOf(api_, result)));
   }
   char* Token() { return static_cast<char*>(gathered_.Ensure(2 * kTokenBytes)); }
   float* Gathered(int64_t floats) {
@@ -287,7 +287,7 @@ absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::Ncc
   BATON_RETURN_IF_ERROR(seat.gather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(cards))));
   BATON_RETURN_IF_ERROR(reserved);
   BATON_RETURN_IF_ERROR(CheckCards(cards));
-  if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", TextOf(api, made)));
+  if (made != gpu::kNcclSuccess) return absl::UnavailableError(StrCat("NCCL: ", TextOf(api, made)));
   BATON_RETURN_IF_ERROR(group->Init(cards[0].id));
   if (seat.sums && seat.size > 1) BATON_RETURN_IF_ERROR(group->MeetPeers(seat, one_shot_bytes));
   return std::shared_ptr<kernels::RankGroup>(std::move(group));
