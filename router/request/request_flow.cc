@@ -95,7 +95,6 @@ void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
 void RequestFlow::Attach(TimePoint now) {
   awaits_room_ = false;
   ++attempt_;
-  last_news_ = now;
   state_ = started_output() ? State::kStreaming : State::kAttached;
   if (!started_output()) {
     const uint64_t gen = ++last_attach_gen_;

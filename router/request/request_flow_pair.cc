@@ -21,7 +21,6 @@ void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_p
   worker_ = decode;
   prefill_ = prefill;
   wait_until_.reset();
-  last_news_ = now;
   ++attempt_;
   epoch_ = 0;
   ticket_ = true;
@@ -38,7 +37,6 @@ bool RequestFlow::IsCurrent(const LegKey& key) const {
 
 void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimePoint now) {
   if (state_ != State::kReserving || !IsCurrent(key)) return;
-  last_news_ = now;
   if (!result.status.ok()) {
     ticket_ = false;
     Fail failure{result.status, result.retry_after_ms, result.queue_ms};

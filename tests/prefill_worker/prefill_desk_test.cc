@@ -132,6 +132,47 @@ TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgainAndAnsweredAlike) {
   EXPECT_EQ(w.desk.jobs(), 1u) << "long after, it is a new one";
 }
 
+TEST(PrefillDesk, ALegThatFailedIsAnsweredAlikeWhenItIsAskedForAgain) {
+  for (const bool no_room : {false, true}) {
+    DeskWorld w;
+    w.Begin();
+    w.Step();
+    if (no_room) {
+      while (w.Step()) continue;
+      w.Hear(LaneBusy{w.lane});
+      w.Listen(std::chrono::milliseconds(300));
+    } else {
+      w.desk.Cancel(w.key), w.TakeOutputs();
+    }
+    w.Flushed(), w.Hear(LaneClosedAck{w.lane}), w.desk.Tick();
+    ASSERT_EQ(w.desk.jobs(), 0u);
+    const auto again = std::make_shared<KeepingEvents>();
+    w.desk.Begin(w.MakeOrder(), again);
+    EXPECT_EQ(again->log, no_room ? "NoRoom " : "Answer(CANCELLED) ");
+    EXPECT_EQ(again->log, w.caller->log);
+  }
+}
+
+// Whoever has a ticket may name it for two legs.
+TEST(PrefillDesk, ALegThatIsRefusedForItsTicketTakesNothingFromTheLegThatHasIt) {
+  DeskWorld w;
+  w.Begin();
+  w.Step(), w.Bound();
+  JobOrder second = w.MakeOrder();
+  second.key.request_id = "another";
+  const auto other = std::make_shared<KeepingEvents>();
+  w.desk.Begin(std::move(second), other);
+  while (w.Step()) continue;
+  EXPECT_EQ(other->log, "Answer(INVALID_ARGUMENT) ");
+  w.desk.Tick();
+  EXPECT_EQ(w.desk.jobs(), 1u);
+  for (const uint32_t slot : {0u, 1u}) w.Written(slot);
+  EXPECT_EQ(w.sender.writes.size(), 2u);
+  w.Hear(SlotFree{w.lane, {0, 2}, false});
+  EXPECT_EQ(w.sender.writes.size(), 3u) << "it is sent once more";
+  EXPECT_EQ(w.caller->log, "Answer(OK) ");
+}
+
 TEST(PrefillDesk, ACallerThatAsksForARunningLegHearsAllOfIt) {
   DeskWorld w;
   JobOrder order = w.MakeOrder(1);
