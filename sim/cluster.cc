@@ -138,6 +138,11 @@ std::string Cluster::Shunned() const {
   return shunned;
 }
 
+bool Cluster::SomeDecode() const {
+  return std::ranges::any_of(
+      workers_, [](const auto& worker) { return worker->alive() && worker->role() == v1::WORKER_ROLE_DECODE; });
+}
+
 WireCounters Cluster::wires() const {
   WireCounters sum;
   for (const auto& router : routers_) {

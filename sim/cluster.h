@@ -57,6 +57,8 @@ class Cluster {
   void ResumeDrained() { disturber_->ResumeDrained(); }
   /// Workers that a router gives no requests though it could, and why; empty: none.
   std::string Shunned() const;
+  /// Some worker that is there decodes.
+  bool SomeDecode() const;
   int deaths() const { return disturber_->deaths(); }
   const char* rank_moment() const { return disturber_->rank_moment(); }
   int completed() const;

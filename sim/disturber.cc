@@ -11,6 +11,8 @@ void Disturber::Start() {
   over_at_ = time_.Now();
   if (plant_.scenario.calm) return;
   if (plant_.scenario.meddles) Meddle();
+  if (plant_.scenario.rivals_at_ms > 0)
+    time_.After(milliseconds(plant_.scenario.rivals_at_ms), [this] { FlipAllThatDecode(); });
   if (plant_.scenario.one_fault == OneFault::kNone) return Tick();
   time_.After(milliseconds(plant_.scenario.fault_at_ms), [this] { Once(); });
 }
@@ -176,11 +178,11 @@ void Disturber::Drain(RouterProcess& router, const WorkerNode& worker, Duration 
 bool Disturber::AnotherDecodes(const WorkerNode& worker) const {
   return std::ranges::any_of(workers_, [&](const WorkerNode* one) {
     const v1::WorkerRole role = one->alive() ? one->role() : one->begins_as();
-    const bool asked =
-        one->changes_role() || one == flip_asked_ || std::ranges::any_of(flips_, [one](const OrderedFlip& flip) {
-          const auto view = flip.worker == one ? flip.View() : nullptr;
-          return view != nullptr && !view->over();
-        });
+    const bool asked = one->changes_role() || std::ranges::count(flips_asked_, one) > 0 ||
+                       std::ranges::any_of(flips_, [one](const OrderedFlip& flip) {
+                         const auto view = flip.worker == one ? flip.View() : nullptr;
+                         return view != nullptr && !view->over();
+                       });
     const bool drained = std::ranges::any_of(routers_, [&](const auto* router) { return IsDrained(*router, *one); });
     return one != &worker && role == v1::WORKER_ROLE_DECODE && !asked && !drained;
   });
@@ -189,16 +191,28 @@ bool Disturber::AnotherDecodes(const WorkerNode& worker) const {
 bool Disturber::Flip(WorkerNode& worker) {
   const bool prefills = worker.role() == v1::WORKER_ROLE_PREFILL;
   RouterProcess& router = AnyRouter();
-  if (flip_asked_ != nullptr || !OpenFlips().empty() || (!prefills && !AnotherDecodes(worker))) return false;
+  if (!flips_asked_.empty() || !OpenFlips().empty() || (!prefills && !AnotherDecodes(worker))) return false;
   if (!router.alive() || router.stopped() || !router.ViewOf(worker)) return false;
-  flip_asked_ = &worker;
-  router.Flip(worker, prefills ? router::WorkerRole::kDecode : router::WorkerRole::kPrefill,
-              milliseconds(plant_.scenario.flip_patience_ms),
+  AskToFlip(router, worker, prefills ? router::WorkerRole::kDecode : router::WorkerRole::kPrefill);
+  return true;
+}
+
+void Disturber::AskToFlip(RouterProcess& router, const WorkerNode& worker, router::WorkerRole to) {
+  flips_asked_.push_back(&worker);
+  router.Flip(worker, to, milliseconds(plant_.scenario.flip_patience_ms),
               [this, &router, &worker, life = router.life()](const absl::Status& begun) {
-                flip_asked_ = nullptr;
+                flips_asked_.erase(std::ranges::find(flips_asked_, &worker));
                 if (begun.ok()) flips_.push_back({&router, life, &worker, time_.Now()});
               });
-  return true;
+}
+
+void Disturber::FlipAllThatDecode() {
+  for (WorkerNode* worker : workers_) {
+    RouterProcess& router = AnyRouter();
+    if (!worker->alive() || worker->role() != v1::WORKER_ROLE_DECODE) continue;
+    if (!router.alive() || router.stopped() || !router.ViewOf(*worker)) continue;
+    AskToFlip(router, *worker, router::WorkerRole::kPrefill);
+  }
 }
 
 bool Disturber::IsDrained(const RouterProcess& router, const WorkerNode& worker) const {

@@ -57,6 +57,9 @@ class Disturber {
   void Stop(Process& process, Duration how_long);
   /// False: it is the last that decodes, or another changes now.
   bool Flip(WorkerNode& worker);
+  /// All that decode are to prefill, each as another operator says, who looks at one router alone.
+  void FlipAllThatDecode();
+  void AskToFlip(RouterProcess& router, const WorkerNode& worker, router::WorkerRole to);
   bool AnotherDecodes(const WorkerNode& worker) const;
   /// Drains it at a router, or takes back what was ordered there.
   void Order(WorkerNode& worker);
@@ -81,7 +84,7 @@ class Disturber {
   TimePoint over_at_{};
   int deaths_ = 0;
   const char* rank_moment_ = nullptr;
-  const WorkerNode* flip_asked_ = nullptr;  ///< and not answered
+  std::vector<const WorkerNode*> flips_asked_;  ///< and not answered
   std::vector<OrderedFlip> flips_;
   /// Drains at each router's worker, as they were ordered last, with the router's life: another has forgotten them.
   std::map<std::pair<const RouterProcess*, const WorkerNode*>, uint64_t> drained_;

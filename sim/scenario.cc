@@ -283,9 +283,24 @@ ClusterScenario WithMeddlers(uint64_t seed) {
   return s;
 }
 
+ClusterScenario WithRivals(uint64_t seed) {
+  ClusterScenario s = Unchanged(seed, /*one_fault=*/seed % 2 == 1);
+  Dice dice(~seed);
+  s.one_fault = OneFault::kNone;
+  s.router_stop = s.router_die = s.router_vanish = 0;  // one that dies forgets what it has changed
+  s.routers = dice.Pick(2, 3);
+  s.decodes = std::max(s.odd_decodes, dice.Pick(2, 3));
+  s.requests = std::max(s.requests, dice.Pick(6, 12));
+  s.rivals_at_ms = dice.Pick(1, s.arrive_ms);
+  if (dice.OneOf(3)) s.flip_patience_ms = dice.Pick(20, 2000);
+  if (dice.OneOf(3)) s.late = 0.1;
+  return s;
+}
+
 }  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  if (seed >= kSeedsOfRivals) return WithRivals(seed);
   if (seed >= kSeedsOfKeys) return WithKeys(seed);
   if (seed >= kSeedsOfMeddlers) return WithMeddlers(seed);
   if (seed >= kSeedsOfReaders) return WithReaders(seed);
@@ -339,6 +354,21 @@ ClusterScenario Unchanged(uint64_t seed, bool one_fault) {
   return s;
 }
 
+constexpr const char* kWrites[] = {"the receiver writes", "the sender writes", "the sender's process writes"};
+constexpr const char* kOne[] = {"",
+                                "kill a worker",
+                                "a worker's machine vanishes",
+                                "stop a worker",
+                                "cut a link",
+                                "part a link",
+                                "pause the router",
+                                "pause everything",
+                                "drain a worker",
+                                "change a worker's role",
+                                "kill a rank",
+                                "stop a rank",
+                                "routers meddle"};
+
 }  // namespace
 
 std::string ClusterScenario::Text() const {
@@ -347,20 +377,6 @@ std::string ClusterScenario::Text() const {
     for (const auto& [name, value] : values) text += value == 0 ? "" : StrCat(", ", name, " ", value);
     return text;
   };
-  static constexpr const char* kWrites[] = {"the receiver writes", "the sender writes", "the sender's process writes"};
-  static constexpr const char* kOne[] = {"",
-                                         "kill a worker",
-                                         "a worker's machine vanishes",
-                                         "stop a worker",
-                                         "cut a link",
-                                         "part a link",
-                                         "pause the router",
-                                         "pause everything",
-                                         "drain a worker",
-                                         "change a worker's role",
-                                         "kill a rank",
-                                         "stop a rank",
-                                         "routers meddle"};
   return StrCat(
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
@@ -393,6 +409,7 @@ std::string ClusterScenario::Text() const {
             {"change roles", flip},
             {"cannot", flip_fails},
             {"patience ms", flip_patience_ms},
+            {"all that decode at ms", rivals_at_ms},
             {"drain", drain},
             {"upgrade", upgrade},
             {"canaries", canaries ? 1 : 0},

@@ -33,6 +33,9 @@ inline constexpr uint64_t kSeedsOfReaders = 11'000'000;
 inline constexpr uint64_t kSeedsOfMeddlers = 12'000'000;
 /// And from here on as those of readers, with API keys and few places in a router.
 inline constexpr uint64_t kSeedsOfKeys = 13'000'000;
+/// And from here on operators who know nothing of each other order all that decode to prefill at once, at two routers
+/// or three; in every second seed nothing else happens.
+inline constexpr uint64_t kSeedsOfRivals = 14'000'000;
 
 /// How often each message is harmed.
 struct MessageFaults {
@@ -98,6 +101,7 @@ struct ClusterScenario {
   double flip = 0;           ///< operators change its role, one at a time
   double flip_fails = 0;     ///< share of those whose new role cannot be made
   int flip_patience_ms = 0;  ///< for what runs there to end; 0: as long as it takes
+  int rivals_at_ms = 0;      ///< when all that decode are ordered to prefill, each at any router; 0: never
   double drain = 0;          ///< operators drain it at a router, or take back what they ordered there
   double upgrade = 0;        ///< its process ends and comes back as one of the other release
   bool canaries = false;     ///< a worker takes requests when one has gone through it
@@ -115,14 +119,14 @@ struct ClusterScenario {
     return lanes.sum() + late + slot_damage + die + rank_dies + vanish + stop + cut + part + router_stop + router_die +
                    router_vanish + leave + timeout_ms ==
                0 &&
-           one_fault == OneFault::kNone;
+           one_fault == OneFault::kNone && rivals_at_ms == 0;
   }
 
   /// Every fourth seed has one fault and spare workers; of the others every eighth is without faults, every eighth has
   /// all of them.
   static ClusterScenario FromSeed(uint64_t seed);
   /// Workers change their roles: who asks one may find it with another.
-  bool roles_change() const { return flip > 0 || one_fault == OneFault::kFlip; }
+  bool roles_change() const { return flip > 0 || one_fault == OneFault::kFlip || rivals_at_ms > 0; }
   int ranks_of(bool prefills) const {
     return prefills ? prefill_tensor * prefill_stages : decode_tensor * decode_stages;
   }

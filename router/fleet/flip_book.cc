@@ -26,7 +26,7 @@ bool FlipBook::changes(int32_t slot) const {
 std::vector<int32_t> FlipBook::slots() const {
   std::vector<int32_t> out;
   for (const auto& [slot, flip] : flips_) {
-    if (!flip.view.over()) out.push_back(slot);
+    if (!flip.view.over() || flip.watched) out.push_back(slot);
   }
   return out;
 }
@@ -63,6 +63,7 @@ void FlipBook::Look(int32_t slot, const Worker& worker, TimePoint now) {
   Flip& flip = found->second;
   if (flip.view.stage == FlipStage::kDrains) Drained(slot, flip, worker, now);
   if (flip.view.stage == FlipStage::kReturns) Returned(slot, flip, worker, now);
+  if (flip.watched) Watch(slot, flip, worker, now);
 }
 
 /// Whoever is lost is not waited for: what ran there has gone elsewhere, and another process may come in its place.
@@ -130,12 +131,13 @@ void FlipBook::Release(int32_t slot, Flip& flip) {
 /// The connection of before may be seen for a moment yet, with the role of before: no request goes there.
 void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
   const bool there = worker.connected && worker.incarnation == flip.next;
-  if (there && flip.view.to == WorkerRole::kPrefill && worker.none_decodes && !flip.force && !flip.back)
+  if (there && flip.view.to == WorkerRole::kPrefill && worker.none_decodes && !flip.force && !flip.back &&
+      !PlantedBug("no change is taken back"))
     return TurnBack(slot, flip, now);
   if (there) Release(slot, flip);
   if (there && flip.back && (worker.takes || worker.drained)) {
     return End(slot, flip, FlipStage::kFailed,
-               "the others that decoded changed their role at the same time: it decodes again", now);
+               "the others that decoded changed their role at the same time, or are gone: it decodes again", now);
   }
   if (there && (worker.takes || worker.drained)) return End(slot, flip, FlipStage::kDone, "", now);
   if (worker.connected && worker.incarnation != flip.next && worker.incarnation != flip.incarnation) {
@@ -149,8 +151,23 @@ void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoin
       now);
 }
 
+void FlipBook::Watch(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
+  const bool another = worker.connected && worker.incarnation != flip.next;
+  if (another || now - flip.done >= kWatched) {
+    flip.watched = false;
+    return;
+  }
+  if (!worker.connected || !worker.none_decodes) return flip.alone.reset();
+  if (!flip.alone) flip.alone = now;
+  if (now - *flip.alone < kBackWithin || PlantedBug("no change is taken back")) return;
+  flip.released = false;
+  actions_.emplace_back(HoldFlipped{slot});
+  TurnBack(slot, flip, now);
+}
+
 void FlipBook::TurnBack(int32_t slot, Flip& flip, TimePoint now) {
   flip.back = true;
+  flip.watched = false;
   flip.view.stage = FlipStage::kChanges;
   flip.incarnation = flip.next;
   flip.number = ++last_;
@@ -172,6 +189,8 @@ void FlipBook::End(int32_t slot, Flip& flip, FlipStage stage, std::string why, T
   flip.view.stage = stage;
   flip.view.why = std::move(why);
   flip.view.took_ms = Milliseconds(now - flip.began);
+  flip.done = now;
+  flip.watched = stage == FlipStage::kDone && flip.view.to == WorkerRole::kPrefill && !flip.force && !flip.next.empty();
   Release(slot, flip);
   actions_.emplace_back(ShowFlip{slot, flip.view});
 }

@@ -8,7 +8,8 @@
 //
 // A worker that was told waits itself until nothing runs there, of other routers neither. Where another router has told
 // it to take the same role before, that change is this one's. One that decodes is told to prefill only while another
-// one decodes; where several routers have told the last ones at once, each tells its own to decode again. It is held
+// one decodes; where several routers have told the last ones at once, each tells its own to decode again, also where it
+// sees only later that nobody decodes (what it saw of the others was old). It is held
 // for as long as it is asked to change; who fails takes requests again, in the role that it has. An operator may drain
 // it and take that back meanwhile: a hold of its own, which the book only looks at.
 #pragma once
@@ -73,6 +74,9 @@ class FlipBook {
  public:
   /// For one that was told, or drained, and went; and for one that went without a word before it was told.
   static constexpr Duration kReturnWithin = std::chrono::seconds(30), kBackWithin = std::chrono::seconds(1);
+  /// What is seen of others may be older than a change: a connection in which nothing is heard counts for as long as
+  /// --heartbeat-timeout-ms says, 3 s.
+  static constexpr Duration kWatched = std::chrono::seconds(10);
   static constexpr Duration kTick = std::chrono::milliseconds(20);
 
   /// A worker at one moment.
@@ -104,7 +108,7 @@ class FlipBook {
 
   std::vector<FlipAction> TakeActions();
   bool changes(int32_t slot) const;
-  /// That change now.
+  /// That change now, or have changed a moment ago.
   std::vector<int32_t> slots() const;
 
  private:
@@ -113,14 +117,17 @@ class FlipBook {
     bool force = false;
     bool released = false;  ///< not held for this change any more
     bool back = false;      ///< it has changed, and is to decode again
+    bool watched = false;   ///< it is done, and turned back where nobody is seen to decode for kBackWithin
     uint64_t number = 0;
     std::string incarnation;  ///< at the order
     std::string next;         ///< of kReturns: as it said
-    TimePoint began{}, until = TimePoint::max(), told{}, answered{};
-    std::optional<TimePoint> away;  ///< in kDrains: since when it is not connected, and left draining
+    TimePoint began{}, until = TimePoint::max(), told{}, answered{}, done{};
+    std::optional<TimePoint> away;   ///< in kDrains: since when it is not connected, and left draining
+    std::optional<TimePoint> alone;  ///< watched: since when nobody decodes
   };
   void Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Release(int32_t slot, Flip& flip);
+  void Watch(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void TurnBack(int32_t slot, Flip& flip, TimePoint now);
   void Away(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);

@@ -284,6 +284,55 @@ TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {
   EXPECT_NE(w.shown.why.find("it decodes again"), std::string::npos);
 }
 
+/// A worker that was told to prefill and has done so; what is seen of the others changes from here on.
+World ChangedToPrefill(bool force = false) {
+  World w;
+  EXPECT_TRUE(w.book.Begin(kSlot, Decoding(false, false), WorkerRole::kPrefill, kPatience, w.now, force).ok());
+  w.Look(Decoding(false, false));
+  w.Take();
+  w.Answer();
+  w.Look(Serving("new", WorkerRole::kPrefill));
+  EXPECT_EQ(w.Take(), "→returns Release →done");
+  return w;
+}
+
+TEST(FlipBook, WhereNobodyIsSeenToDecodeOnlyLaterItDecodesAgain) {
+  World w = ChangedToPrefill();
+  FlipBook::Worker alone = Serving("new", WorkerRole::kPrefill);
+  alone.none_decodes = true;
+  w.Look(alone);
+  EXPECT_EQ(w.Take(), "=") << "another may only be away for a moment";
+  w.now += FlipBook::kBackWithin;
+  w.Look(Serving("new", WorkerRole::kPrefill)), w.Look(alone);
+  EXPECT_EQ(w.Take(), "=") << "it was there meanwhile";
+  w.now += FlipBook::kBackWithin;
+  w.Look(alone);
+  EXPECT_EQ(w.Take(), "Hold Order →changes");
+  EXPECT_TRUE(w.book.changes(kSlot));
+  w.book.Answered(kSlot, w.number, {absl::OkStatus(), "newest", 0, 5}, w.now);
+  w.Look(Serving("newest", WorkerRole::kDecode));
+  EXPECT_EQ(w.Take(), "→returns Release →failed");
+  EXPECT_NE(w.shown.why.find("it decodes again"), std::string::npos);
+  EXPECT_TRUE(w.book.slots().empty());
+}
+
+TEST(FlipBook, WhoHasChangedIsLookedAtForAWhile) {
+  FlipBook::Worker alone = Serving("new", WorkerRole::kPrefill), another = Serving("another", WorkerRole::kPrefill);
+  alone.none_decodes = another.none_decodes = true;
+  const auto looks = [](World w, const FlipBook::Worker& first, const FlipBook::Worker& then, Duration after) {
+    w.Look(first);
+    w.now += after;
+    w.Look(then), w.Look(then);
+    return StrCat(w.Take(), w.book.slots().empty() ? ", no more" : "");
+  };
+  const Duration second = FlipBook::kBackWithin;
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, second), "Hold Order →changes");
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, FlipBook::kWatched), "=, no more") << "too late";
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, another, second), "=, no more") << "others have changed it";
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, Away(), second), "=") << "nobody can tell it";
+  EXPECT_EQ(looks(ChangedToPrefill(/*force=*/true), alone, alone, second), "=, no more") << "it was wanted so";
+}
+
 TEST(FlipBook, AWorkerThatIsAwayAgainIsWaitedForAgain) {
   World w;
   ASSERT_TRUE(w.book.Begin(kSlot, BusyWorker(), WorkerRole::kDecode, Duration::zero(), w.now).ok());

@@ -29,6 +29,8 @@ constexpr Duration kObeyedIn = milliseconds(1);
 constexpr Duration kTakenIn = seconds(15);
 /// And when a canary has gone through it, the next of which may be that far away and end with no answer.
 constexpr Duration kProvenIn = router::CanaryBook::kPauseMax + router::CanaryRequest::kMostTime;
+/// Who sees that nobody decodes tells the one that it has changed to.
+constexpr Duration kDecodesAgainIn = router::FlipBook::kWatched + seconds(1);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 /// Tokens of a client's longest answer.
@@ -79,6 +81,8 @@ std::string CheckedCluster::CheckChanges() {
   run(cluster_.now() + kObeyedIn, [] { return false; });
   if (const std::string wrong = cluster_.Disobeyed(); !wrong.empty())
     return StrCat("the last order is not what is seen:", wrong);
+  run(cluster_.now() + kDecodesAgainIn, [this] { return cluster_.SomeDecode() && cluster_.OpenFlips().empty(); });
+  if (!cluster_.SomeDecode()) return "no worker decodes any more";
   drains_held_ = cluster_.drains_held();
   cluster_.ResumeDrained();
   const Duration taken_in = kTakenIn + (scenario_.canaries ? kProvenIn : Duration::zero());

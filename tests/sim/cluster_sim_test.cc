@@ -229,6 +229,29 @@ TEST(ClusterSim, NoSeedOfOrdersBreaksAPromise) {
   for (int64_t often : {flips, drains}) EXPECT_GT(often, 20) << "else little was seen";
 }
 
+/// Operators take from a cluster all that decode, each one of them: some decode all the same, and who finds none of
+/// them is told so.
+TEST(ClusterSim, NoSeedOfRivalsBreaksAPromise) {
+  SetLogLevel("error");
+  int64_t flips = 0, turned_back = 0, completed = 0, asked = 0;
+  CheckSeeds(kSeedsOfRivals, "CLUSTER_SIM_RIVAL_SEEDS", 60,
+             [&](CheckedCluster& checked, const ClusterScenario& scenario) {
+               flips += checked.cluster().flips_done();
+               turned_back += checked.cluster().FailedFlips().find("it decodes again") != std::string::npos;
+               completed += checked.cluster().completed(), asked += scenario.requests;
+             });
+  std::cout << completed << " of " << asked << " requests answered; " << flips << " changes of roles, in "
+            << turned_back << " seeds one was taken back\n";
+  for (int64_t often : {flips, turned_back}) EXPECT_GT(often, 5) << "else little was seen";
+}
+
+TEST(ClusterSim, AClusterInWhichNothingDecodesIsNoticed) {
+  SetLogLevel("error");
+  const auto plant = [](std::string bug) { Planted() = std::move(bug); };
+  const auto run = [](uint64_t seed) { return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfRivals + seed)).Run(); };
+  EXPECT_TRUE(FindsPlantedBug({"no change is taken back", 0}, 60, plant, run));
+}
+
 /// Answers come to where no token is allowed, at their first token or later, and all else happens.
 TEST(ClusterSim, NoSeedOfDeadEndsBreaksAPromise) {
   SetLogLevel("error");
