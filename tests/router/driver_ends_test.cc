@@ -1,0 +1,116 @@
+// What a request's driver gives back, stops and counts when a leg or the request ends.
+#include <gtest/gtest.h>
+
+#include "tests/router/driver_world.h"
+
+namespace baton::router {
+namespace {
+
+class DriverEnds : public RequestDriverTest {
+ protected:
+  /// Seven answers of one key, of 8 places, that nobody reads; another key has the last place and asks for more.
+  void FillUnread() {
+    for (const char* id : {"a", "b", "c", "d", "e", "f", "g"}) {
+      all_.push_back(Ask(id));
+      all_.back().sink->unsent = size_t{1} << 40;
+      Token(id, 0);
+    }
+    first_ = admission_.Enter({}, workers_.clock.Now(), &other_);
+    workers_.clock.Advance(std::chrono::seconds(10));
+    Sent();
+  }
+  bool OtherIsAdmitted() {
+    return std::holds_alternative<AdmissionHold>(admission_.Enter({}, workers_.clock.Now(), &other_));
+  }
+
+  std::vector<Running> all_;
+  KeyAccount other_{"other", {}};
+  std::variant<AdmissionHold, ApiError> first_;
+};
+
+TEST_F(DriverEnds, AnAnswerThatGivesWayIsStoppedAtItsWorker) {
+  FillUnread();
+  EXPECT_FALSE(OtherIsAdmitted());
+  loop_.Run();
+  EXPECT_EQ(all_[0].sink->end, "failed 429");
+  EXPECT_EQ(Sent(), "cancel w1 a g1");
+}
+
+TEST_F(DriverEnds, AnAnswerThatIsReadBeforeItsTurnToGiveWayGoesOn) {
+  FillUnread();
+  EXPECT_FALSE(OtherIsAdmitted()) << "the first is told";
+  all_[0].sink->unsent = 0;
+  all_[0].call->OutputDrained();
+  loop_.Run();
+  EXPECT_EQ(all_[0].sink->end, "");
+  EXPECT_FALSE(OtherIsAdmitted()) << "now the second is";
+  loop_.Run();
+  EXPECT_EQ(all_[1].sink->end, "failed 429");
+}
+
+TEST_F(DriverEnds, OfAnAnswerThatIsReadSlowlyOnlyWhatWasReadSinceCounts) {
+  FillUnread();
+  all_[0].sink->taken = 30 * 16384;  // enough for now
+  EXPECT_FALSE(OtherIsAdmitted());
+  loop_.Run();
+  EXPECT_EQ(all_[0].sink->end, "");
+  for (size_t i = 1; i < all_.size(); ++i) {
+    all_[i].sink->unsent = 0;
+    all_[i].call->OutputDrained();
+  }
+  workers_.clock.Advance(std::chrono::seconds(10));
+  EXPECT_FALSE(OtherIsAdmitted());
+  loop_.Run();
+  EXPECT_EQ(all_[0].sink->end, "failed 429") << "it has taken nothing more";
+}
+
+TEST_F(DriverEnds, WhileARequestWaitsForAWorkerItIsNobodysLoad) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  EXPECT_EQ(workers_.load->requests(), 2);
+  workers_.next.clear();
+  Lose("r", kD1);
+  EXPECT_EQ(workers_.load->requests(), 0);
+}
+
+TEST_F(DriverEnds, AtItsEndARequestIsNobodysLoad) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  r.call->ClientGone();
+  EXPECT_EQ(workers_.load->requests(), 0);
+  EXPECT_EQ(Sent(), "reserve w1 r/1, prefill w0 1 e1, cancel leg w0 1 e1, cancel leg w1 1 e0");
+  r.call->ClientGone();
+  Prefilled("r", 1, 1, absl::OkStatus());
+  Lose("r", kD1);
+  EXPECT_EQ(Sent(), "") << "it is over";
+}
+
+TEST_F(DriverEnds, ARequestHasAsManyAttemptsAsTheRouterSays) {
+  config_.max_attempts = 1;
+  const Running r = Ask("r");
+  Lose("r", kD1);
+  EXPECT_EQ(r.sink->end, "failed 502");
+}
+
+TEST_F(DriverEnds, WhatWasComputedAgainBeforeItsFirstTokenIsARetry) {
+  const Running r = Ask("r");
+  Lose("r", kD1);
+  for (int32_t number : {0, 1, 2}) Token("r", number);
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_EQ(r.sink->admitted, 1);
+  EXPECT_EQ(Counted("baton_retries_total"), "1");
+  EXPECT_EQ(Counted("baton_migrations_total"), "0");
+}
+
+TEST_F(DriverEnds, AFinishedRequestSaysHowLongOthersWait) {
+  const Running r = Ask("r"), waits = Ask("waits");
+  workers_.clock.Advance(std::chrono::milliseconds(800));
+  for (int32_t number : {0, 1, 2}) Token("r", number);
+  EXPECT_EQ(admission_.running(), 1) << "its place is free, whoever still holds the call";
+  EXPECT_EQ(admission_.PredictedWaitMs(), 800);
+}
+
+}  // namespace
+}  // namespace baton::router
