@@ -69,6 +69,25 @@ TEST(Placer, BlocksThatAreNotThereAreNotSent) {
   EXPECT_TRUE(absl::IsDataLoss(t.Gather(0, {1}).status()));
 }
 
+TEST(Placer, BlocksThatAreNotThereAreNotWritten) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 64});
+  const auto slot = t.Gather(0, {0, 1});
+  ASSERT_TRUE(slot.ok());
+  t.targets[0].tables()[0].resize(2);
+  EXPECT_TRUE(t.Place(0, *slot, {0}).ok());
+  const absl::Status refused = t.Place(0, *slot, {0, 1});
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+}
+
+TEST(Placer, NumbersAreNotPlacedAsWhatIsNone) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kI32), {0, 32});
+  const auto slot = t.Gather(0, {0});
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const absl::Status refused = t.Place(0, *slot, {0});
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot be placed as"));
+}
+
 TEST(Placer, OnlyWantedSegmentsAreTouched) {
   Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 64});
   const auto slot = t.Gather(0, {0, 1});

@@ -105,6 +105,17 @@ TEST(BeamSearch, StopsWithAsManyAnswersAsBeamsOnlyWhenAskedTo) {
   EXPECT_GT(Search(kFork, 0, p).steps, soon) << "a longer answer may always become better";
 }
 
+TEST(BeamSearch, MoreAnswersAtOnceThanAreMissingAreAsManyAsBeamsToo) {
+  Logits table = kFork;
+  table[0][2] = 1.5f;  // one ends at once, and the two beams beside it at the next token
+  table[3][2] = 9;
+  SamplingParams p = Params(2, 12);
+  p.early_stopping = 1;
+  const Searched searched = Search(table, 0, p);
+  EXPECT_EQ(searched.steps, 2);
+  EXPECT_EQ(searched.answers.size(), 2u);
+}
+
 TEST(BeamSearch, ALengthPenaltyPrefersLongAnswers) {
   SamplingParams p = Params(3, 8);
   p.n = 1, p.best_of = 3;
