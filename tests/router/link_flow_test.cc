@@ -352,5 +352,59 @@ TEST(LinkFlow, HashesThatAreNotWholeEndTheSessionWithTheirNumber) {
   EXPECT_EQ(why, "event 2 has 33 bytes of hashes, not a multiple of 16");
 }
 
+/// Its relay ends at `at`, and it is admitted again as session 8, whose watch is round 3.
+TimePoint Reconnect(LinkFlow& flow, TimePoint at) {
+  flow.RelayClosed(7, kGone, at);
+  for (; flow.state() == LinkFlow::State::kPausing; at += milliseconds(100)) flow.Timer(at, false);
+  flow.Admitted(8, kWorker, at);
+  EXPECT_NE(TakenBy(flow).find("session 8, watch 3, show ready"), std::string::npos);
+  return at;
+}
+
+TEST(LinkFlow, AWatchThatBeginsAnewCountsItsEventsAndUnitsFromTheStart) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  flow.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3, 4}, 7), kLinkStart);
+  flow.Watched(1, Drains(3), kLinkStart);
+  const TimePoint now = Reconnect(flow, kLinkStart);
+  flow.Watched(3, Event(WatchEvent::Kind::kSnapshot, 1, {5}), now);
+  EXPECT_EQ(TakenBy(flow), "store") << "what was known before was forgotten with the session";
+  flow.Watched(3, Event(WatchEvent::Kind::kStored, 2, {6}, 11), now);
+  EXPECT_EQ(TakenBy(flow), "store");
+  flow.Watched(3, Event(WatchEvent::Kind::kStored, 9, {7}, 18), now);
+  EXPECT_EQ(TakenBy(flow), "show ready, watch 4") << "some are missing; it does not drain any more";
+}
+
+TEST(LinkFlow, ASnapshotThatNobodyAskedForIsTheWholeOfWhatIsKnown) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  flow.Watched(1, Event(WatchEvent::Kind::kStored, 2, {3, 4}, 7), kLinkStart);
+  flow.TakeActions();
+  flow.Watched(1, Event(WatchEvent::Kind::kSnapshot, 3, {5}), kLinkStart);
+  flow.Watched(1, Event(WatchEvent::Kind::kStored, 4, {6}, 11), kLinkStart);
+  EXPECT_EQ(TakenBy(flow), "store alone, store");
+}
+
+TEST(LinkFlow, AWorkerThatIsGreetedAgainHasItsTimeAnew) {
+  LinkFlow flow = LinkIn(LinkFlow::State::kServing);
+  TimePoint now = kLinkStart;
+  const auto listen = [&](Duration time, bool unread, uint64_t* number, uint64_t steps) {
+    for (const TimePoint end = now + time; now < end;) {
+      now += OwnTime::kTick;
+      if (number != nullptr) flow.Watched(3, Load((*number)++, steps, 1), now);
+      flow.Timer(now, unread);
+    }
+  };
+  flow.Watched(1, Load(2, 100, 1), now);
+  listen(LinkLimits::kUnreadHeartbeats * milliseconds(3000) - milliseconds(500), /*unread=*/true, nullptr, 0);
+  ASSERT_EQ(flow.state(), LinkFlow::State::kServing);
+  now = Reconnect(flow, now);
+  listen(milliseconds(1000), /*unread=*/true, nullptr, 0);
+  EXPECT_EQ(flow.state(), LinkFlow::State::kServing) << "what lay unread was of the session before";
+  flow.Watched(3, Event(WatchEvent::Kind::kSnapshot, 1), now);
+  uint64_t number = 2;
+  listen(milliseconds(9000), false, &number, 0);
+  listen(milliseconds(5000), false, &number, 100);
+  EXPECT_EQ(flow.state(), LinkFlow::State::kServing) << "it has made a step: as many as before, of another session";
+}
+
 }  // namespace
 }  // namespace baton::router
