@@ -1,5 +1,6 @@
 #include "cli/rank_processes.h"
 
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -76,12 +77,20 @@ class RankProcesses final : public worker::RankHost {
 
   void Note(std::string_view phase, double fraction) override { start_.Note(0, phase, fraction); }
   void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    started_ = true;
     start_.Over();
     mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms));
     watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
   }
 
   absl::Status Health() override {
+    const absl::Status seen = Seen();
+    if (!seen.ok() && started_ && pulse_) pulse_->Fail(seen);  // a machine whose GPUs wait hears of it in no other way
+    return seen;
+  }
+
+ private:
+  absl::Status Seen() {
     BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/true));
     if (pulse_) {
       BATON_RETURN_IF_ERROR(pulse_->loss());
@@ -93,8 +102,6 @@ class RankProcesses final : public worker::RankHost {
     if (mesh_) BATON_RETURN_IF_ERROR(OfItsCause(Broken()));
     return watch_.Health();
   }
-
- private:
   // A step of rank 0 went wrong: the others may wait for its part, and hear of nothing.
   absl::Status Broken() {
     const absl::Status why = mesh_->broken();
@@ -133,6 +140,7 @@ class RankProcesses final : public worker::RankHost {
   std::unique_ptr<engine::Communicator> world_, tensor_;
   worker::StartWatch start_;
   worker::StepWatch watch_;
+  std::atomic<bool> started_{false};
   std::optional<engine::Pulse> pulse_;  ///< of several machines
 };
 

@@ -70,6 +70,14 @@ class GpuNodes(unittest.TestCase):
                     group.nodes[victim].process.kill()
                     group.ends_lost([group.nodes[1 - victim]], since, f"rank {victim} is gone")
 
+    def test_a_gpu_that_stands_still_within_a_collective_ends_both_machines(self):
+        with GpuGroup(1, "--one-shot-sum-bytes", 0, "--rank-timeout-ms", 1000) as group:
+            group.env = {**APART, "BATON_EMULATED_NCCL_HANG": "1:90"}
+            with group.router(group.start_all(), args=["--failover-wait-ms", 0, "--canaries=false"]) as c:
+                self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
+                group.nodes[0].process.wait(STOP_SECONDS)
+                group.ends_lost(group.nodes, time.monotonic(), "a step has not ended for 1000 ms: a rank does not answer within a collective")
+
     def test_a_rank_process_that_is_killed_ends_both_machines(self):
         with GpuGroup(2, *MP) as group:
             group.start_all()
