@@ -140,6 +140,20 @@ TEST_F(EventHubTest, ANewcomerHearsNothingTwiceAndTheOthersMissNothing) {
   EXPECT_EQ(early->hashes, late->hashes);
 }
 
+class BigEventHubTest : public EventHubTest {
+ protected:
+  BigEventHubTest() : EventHubTest(6000) {}
+};
+
+TEST_F(BigEventHubTest, ASnapshotOfManyUnitsIsSeveralMessages) {
+  for (int i = 0; i < 240; ++i) Run(290);
+  ASSERT_GT(Stored(), 4096u);
+  ASSERT_LE(Stored(), 8192u);
+  const auto w = Watch();
+  EXPECT_EQ(w->snapshots, 2);
+  EXPECT_EQ(w->hashes.size(), Stored());
+}
+
 class SmallEventHubTest : public EventHubTest {
  protected:
   SmallEventHubTest() : EventHubTest(21) {}

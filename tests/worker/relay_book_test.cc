@@ -30,6 +30,7 @@ TEST(RelayBook, ARequestStreamsToItsStreamAndEnds) {
     EXPECT_EQ(sink->messages[i].step(), i + 1);
   }
   EXPECT_EQ(news[4].finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_GT(news[4].timings().prefill_ms(), 0);
   EXPECT_EQ(w.book.live(), 0u);
 }
 

@@ -115,6 +115,20 @@ TEST_F(RelayTicket, ANumberOfChoicesThatCannotRunIsRefusedAndTheHostDoesNotHearO
   }
   EXPECT_TRUE(host.attaches.empty());
   EXPECT_EQ(book.live(), 0u);
+  v1::Attach most = Attach();
+  most.mutable_sampling()->set_n(h.scheduler().options().max_num_seqs);
+  Say(most);
+  EXPECT_EQ(host.attaches.size(), 1u);
+}
+
+TEST_F(RelayTicket, WithoutAPrefillLegItsScoresAreComputedHere) {
+  v1::Attach attach = Attach();
+  attach.mutable_key()->set_epoch(0);
+  attach.clear_first();
+  attach.set_position(20);
+  attach.mutable_sampling()->set_prompt_logprobs(2);
+  Say(attach);
+  EXPECT_EQ(host.attaches.at(0).request.sampling.prompt_logprobs, 2);
 }
 
 // Its place and its blocks would be nobody's.
@@ -230,7 +244,9 @@ TEST_F(RelayTicket, TimingsAfterAHandoffAreTransferThenQueueThenDecode) {
   ComputeHere(TicketStart::kHandedOver);
   h.now += std::chrono::milliseconds(5);
   RunAll();
-  const v1::StageTimings& t = sink->Of("r").back().timings();
+  const std::vector<v1::RelayEntry> news = sink->Of("r");
+  EXPECT_FALSE(news.front().has_timings()) << "they come with the end";
+  const v1::StageTimings& t = news.back().timings();
   EXPECT_DOUBLE_EQ(t.queue_prefill_ms(), 0) << "the prefill leg says it";
   EXPECT_DOUBLE_EQ(t.prefill_ms(), 0);
   EXPECT_DOUBLE_EQ(t.transfer_ms(), 7);
