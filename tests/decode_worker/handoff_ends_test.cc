@@ -54,6 +54,8 @@ TEST(HandoffEnds, OfAttachesThatWaitTheNewestStands) {
   ASSERT_NE(d.Find<AttachRefused>(), nullptr);
   EXPECT_EQ(d.Find<AttachRefused>()->attach_gen, 6u);
   EXPECT_EQ(d.Find<AttachRefused>()->reason, "attach_gen 7 came first");
+  d.Do(d.MakeAttach(7));
+  EXPECT_TRUE(d.actions.empty()) << "the same message again";
   d.Complete();
   EXPECT_EQ(d.Find<StartSequence>()->attach_gen, 7u);
 }
