@@ -142,6 +142,11 @@ TEST(RankCodec, APlanThatComesOutAnotherThanRankZerosIsRefused) {
   EXPECT_EQ(shelf.Find(1), nullptr);
 }
 
+TEST(RankErrors, ArriveAsTheyWere) {
+  for (const absl::Status& error : {absl::DataLossError("unit 5"), absl::UnavailableError("")})
+    EXPECT_EQ(DecodeRankError(EncodeRankError(error)), error);
+}
+
 TEST(RankNumbers, SayTheRankAndTheMemory) {
   EXPECT_EQ(RankOf(InRank(255, 1)), 255);
   const uint32_t memory = FirstMemoryOf(65535) + 4095;
