@@ -273,6 +273,24 @@ TEST(HandoffEnds, ALaneThatWasClosedBeforeItsFlushTakesNothingMore) {
   }
 }
 
+TEST(HandoffEnds, AnEpochThatFailedIsNotOpenedAgain) {
+  HandoffDriver d;
+  d.Reserve(), d.Bind(), d.Do(WriterFenced{7});
+  ASSERT_EQ(d.state(), TicketState::kRepair);
+  d.Do(d.MakeOpen(0));
+  ASSERT_NE(d.Sent<LaneGone>(), nullptr);
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "epoch 1 is closed");
+}
+
+TEST(HandoffEnds, ATicketThatADrainEndsHasLapsedAndNothingFailed) {
+  HandoffDriver d;
+  d.expiry = seconds(3600);
+  d.Reserve();
+  d.core.Drain();
+  d.Listen(SmallOptions().drain_patience);
+  EXPECT_TRUE(d.core.Find(1)->lapsed);
+}
+
 TEST(HandoffEnds, AClosedTicketIsGoneWithItsLastLane) {
   HandoffDriver d;
   d.Reserve(), d.Bind(), d.Cancel(1);
