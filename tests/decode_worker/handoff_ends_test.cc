@@ -116,7 +116,7 @@ TEST(HandoffEnds, WhoNeedsNoRoomAnyMoreKeepsNobodyWaiting) {
 }
 
 /// Another ticket of the request of ticket 3.
-ReserveOrder ThirdAgain(const HandoffDriver& d, uint32_t attempt) {
+ReserveOrder AttemptOfThird(const HandoffDriver& d, uint32_t attempt) {
   ReserveOrder again = d.MakeReserve(3);
   again.key.attempt = attempt;
   return again;
@@ -126,7 +126,7 @@ TEST(HandoffEnds, ARequestThatLeftForGoodComesBackBehindTheOthers) {
   HandoffDriver d;
   TwoWait(d);
   d.Cancel(3);
-  d.Reserve(ThirdAgain(d, 1)), d.Do(d.MakeOpen(0, 1, 5));
+  d.Reserve(AttemptOfThird(d, 1)), d.Do(d.MakeOpen(0, 1, 5));
   EXPECT_TRUE(TheNextIsBound(d));
 }
 
@@ -136,12 +136,12 @@ TEST(HandoffEnds, APlaceThatIsLeftTwiceIsKeptFromTheSecondTimeOn) {
   TwoWait(d);
   d.Cancel(3, /*asks_again=*/true);
   d.Listen(seconds(40));
-  d.Reserve(ThirdAgain(d, 1)), d.Do(d.MakeOpen(0, 1, 5));
+  d.Reserve(AttemptOfThird(d, 1)), d.Do(d.MakeOpen(0, 1, 5));
   d.actions.clear();
   std::vector<Action> out;
-  d.core.Cancel(ThirdAgain(d, 1).key, /*asks_again=*/true, d.now, out);
+  d.core.Cancel(AttemptOfThird(d, 1).key, /*asks_again=*/true, d.now, out);
   d.Listen(seconds(40));
-  d.Reserve(ThirdAgain(d, 2));
+  d.Reserve(AttemptOfThird(d, 2));
   d.Do(d.MakeOpen(0, 1, 4)), d.Do(d.MakeOpen(0, 1, 6));
   EXPECT_FALSE(TheNextIsBound(d)) << "it came first";
   d.Do(d.MakeOpen(0, 1, 6));
