@@ -75,8 +75,7 @@ absl::Status GroupMember::Run(const std::function<void()>& on_ready) {
       worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()}, std::move(kv), hooks);
   if (status.ok()) return status;
   const absl::Status cause = absl::IsUnavailable(status) ? Cause(status) : status;
-  const bool named = cause.message().substr(0, 5) == "rank ";
-  const std::string text = named ? std::string(cause.message()) : StrCat("rank ", rank_, ": ", View(cause.message()));
+  const std::string text = worker::OfRank(rank_, View(cause.message()));
   const absl::Status mine = IsRankLoss(cause) ? RankLoss(text) : absl::Status(cause.code(), text);
   if (pulse_) pulse_->Fail(ready ? RankLoss(text) : mine);  // of a group that has started one is lost, whatever it was
   return mine;

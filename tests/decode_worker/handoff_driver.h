@@ -49,6 +49,17 @@ class HandoffDriver {
     core.CheckInvariants();
     return actions;
   }
+  /// Tickets 1 and 2 hold every slot; 3 waits in front of 4.
+  void FillSlots() {
+    for (int t : {1, 2, 3, 4}) Reserve(t);
+    Bind(1, 1), Bind(1, 2);
+    Do(MakeOpen(0, 1, 3)), Do(MakeOpen(0, 1, 4));
+  }
+  /// Ticket 1 gives its slots back: there is room for one.
+  void GiveRoom() {
+    Cancel(1);
+    for (uint32_t lane : {0u, 1u}) Do(MakeClosed(lane, true, 1, 1));
+  }
   ReserveAnswer Reserve(int ticket = 1) { return Reserve(MakeReserve(ticket)); }
   ReserveAnswer Reserve(const ReserveOrder& order) {
     actions.clear();

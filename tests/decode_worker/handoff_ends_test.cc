@@ -78,27 +78,19 @@ TEST(HandoffEnds, WritersHaveTheirTimeToCloseFromTheStartOfTheSequenceOn) {
   EXPECT_NE(d.Find<CutWriter>(), nullptr);
 }
 
-/// Tickets 1 and 2 hold every slot; 3 waits in front of 4.
-void TwoWait(HandoffDriver& d) {
-  for (int t : {1, 2, 3, 4}) d.Reserve(t);
-  d.Bind(1, 1), d.Bind(1, 2);
-  d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
-}
-
 /// Ticket 1 gives its slots back; whether 4 gets them at once.
 bool TheNextIsBound(HandoffDriver& d) {
-  d.Cancel(1);
-  for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
+  d.GiveRoom();
   d.Do(d.MakeOpen(0, 1, 4));
   return d.Sent<LaneBound>() != nullptr;
 }
 
 TEST(HandoffEnds, WhoNeedsNoRoomAnyMoreKeepsNobodyWaiting) {
   HandoffDriver stays;
-  TwoWait(stays);
+  stays.FillSlots();
   EXPECT_FALSE(TheNextIsBound(stays));
   HandoffDriver computes;
-  TwoWait(computes);
+  computes.FillSlots();
   computes.Do(computes.MakeAttach(5, 0, 3));
   EXPECT_TRUE(TheNextIsBound(computes)) << "its prompt is computed here";
   HandoffDriver shed;
@@ -124,7 +116,7 @@ ReserveOrder AttemptOfThird(const HandoffDriver& d, uint32_t attempt) {
 
 TEST(HandoffEnds, ARequestThatLeftForGoodComesBackBehindTheOthers) {
   HandoffDriver d;
-  TwoWait(d);
+  d.FillSlots();
   d.Cancel(3);
   d.Reserve(AttemptOfThird(d, 1)), d.Do(d.MakeOpen(0, 1, 5));
   EXPECT_TRUE(TheNextIsBound(d));
@@ -133,7 +125,7 @@ TEST(HandoffEnds, ARequestThatLeftForGoodComesBackBehindTheOthers) {
 TEST(HandoffEnds, APlaceThatIsLeftTwiceIsKeptFromTheSecondTimeOn) {
   HandoffDriver d;
   d.expiry = seconds(1000);
-  TwoWait(d);
+  d.FillSlots();
   d.Cancel(3, /*asks_again=*/true);
   d.Listen(seconds(40));
   d.Reserve(AttemptOfThird(d, 1)), d.Do(d.MakeOpen(0, 1, 5));

@@ -64,16 +64,6 @@ TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
 
-/// Tickets 1 and 2 hold every slot; 3 and 4 wait, and now there is room for one.
-void RoomForOneOfTwo(HandoffDriver& d) {
-  for (int t : {1, 2, 3, 4}) d.Reserve(t);
-  d.Bind(1, 1), d.Bind(1, 2);
-  d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
-}
-void GiveRoom(HandoffDriver& d) {
-  d.Cancel(1);
-  for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
-}
 /// The request of ticket 3 comes back as ticket 5.
 ReserveOrder ThirdAgain(const HandoffDriver& d) {
   ReserveOrder again = d.MakeReserve(3);
@@ -83,9 +73,9 @@ ReserveOrder ThirdAgain(const HandoffDriver& d) {
 
 TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
   HandoffDriver d;
-  RoomForOneOfTwo(d);
+  d.FillSlots();
   d.Cancel(3, /*asks_again=*/true);
-  GiveRoom(d);
+  d.GiveRoom();
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "the room is kept for who came first, for a turn";
   d.Reserve(ThirdAgain(d));
@@ -95,10 +85,10 @@ TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
 
 TEST(Handoff, TheRoomOfARequestThatComesBackIsKeptForAWholeTurnFromItsCancel) {
   HandoffDriver d;
-  RoomForOneOfTwo(d);
+  d.FillSlots();
   d.Listen(SmallOptions().open_turn - std::chrono::milliseconds(200));
   d.Cancel(3, /*asks_again=*/true);
-  GiveRoom(d);
+  d.GiveRoom();
   d.Listen(std::chrono::milliseconds(400));
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
@@ -106,12 +96,12 @@ TEST(Handoff, TheRoomOfARequestThatComesBackIsKeptForAWholeTurnFromItsCancel) {
 
 TEST(Handoff, ARequestThatIsLateToComeBackIsInFrontOfThoseBehindIt) {
   HandoffDriver d;
-  RoomForOneOfTwo(d);
+  d.FillSlots();
   d.Cancel(3, /*asks_again=*/true);
   d.now += seconds(5);  // at another decode worker, meanwhile
   d.Reserve(ThirdAgain(d));
   d.Do(d.MakeOpen(0, 1, 4)), d.Do(d.MakeOpen(0, 1, 5));
-  GiveRoom(d);
+  d.GiveRoom();
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
   d.Do(d.MakeOpen(0, 1, 5));
@@ -121,11 +111,11 @@ TEST(Handoff, ARequestThatIsLateToComeBackIsInFrontOfThoseBehindIt) {
 TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
   for (const bool asks_again : {true, false}) {
     HandoffDriver d;
-    RoomForOneOfTwo(d);
+    d.FillSlots();
     d.Reserve(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
     d.Do(d.MakeOpen(0, 1, 3));  // a late one
     d.Cancel(3, asks_again);    // of ticket 3, when ticket 5 has asked
-    GiveRoom(d);
+    d.GiveRoom();
     d.Do(d.MakeOpen(0, 1, 4));
     EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
     d.Do(d.MakeOpen(0, 1, 5));
@@ -135,9 +125,9 @@ TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
 
 TEST(Handoff, ARequestThatLeavesForGoodKeepsNobodyWaiting) {
   HandoffDriver d;
-  RoomForOneOfTwo(d);
+  d.FillSlots();
   d.Cancel(3);
-  GiveRoom(d);
+  d.GiveRoom();
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
@@ -145,11 +135,11 @@ TEST(Handoff, ARequestThatLeavesForGoodKeepsNobodyWaiting) {
 TEST(Handoff, APlaceThatWasLeftIsForgottenInTheEnd) {
   HandoffDriver d;
   d.expiry = seconds(1000);
-  RoomForOneOfTwo(d);
+  d.FillSlots();
   d.Cancel(3, /*asks_again=*/true);
   d.Listen(seconds(60));
   d.Do(d.MakeOpen(0, 1, 4)), d.Reserve(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
-  GiveRoom(d);
+  d.GiveRoom();
   d.Do(d.MakeOpen(0, 1, 5));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "a new place, behind ticket 4";
   d.Do(d.MakeOpen(0, 1, 4));

@@ -19,16 +19,18 @@ std::string FailureOf(RequestFlow& flow) {
   return "";
 }
 
+/// An answer of two tokens goes on.
+const std::pair<const char*, void (*)(RequestFlow&)> kWaysToAnotherLeg[] = {
+    {"another worker",
+     [](RequestFlow& flow) {
+       flow.WorkerLost(kA, Gone(), kStart);
+       flow.WorkerChosen(kB, kStart);
+     }},
+    {"the same, after a message was lost",
+     [](RequestFlow& flow) { flow.News(Tokens(1, 0, kPrompt + 5, {9}), kStart); }}};
+
 TEST(RequestFlowLeft, CreditOfALegCountsFromItsOwnBeginning) {
-  const std::vector<std::pair<const char*, void (*)(RequestFlow&)>> ways = {
-      {"another worker",
-       [](RequestFlow& flow) {
-         flow.WorkerLost(kA, Gone(), kStart);
-         flow.WorkerChosen(kB, kStart);
-       }},
-      {"the same, after a message was lost",
-       [](RequestFlow& flow) { flow.News(Tokens(1, 0, kPrompt + 5, {9}), kStart); }}};
-  for (const auto& [what, attach_again] : ways) {
+  for (const auto& [what, attach_again] : kWaysToAnotherLeg) {
     RequestFlow flow = Streams();
     flow.Consumed(0, 3);
     EXPECT_EQ(Taken(flow), "") << "half of the credit is given at once";
@@ -42,15 +44,7 @@ TEST(RequestFlowLeft, CreditOfALegCountsFromItsOwnBeginning) {
 }
 
 TEST(RequestFlowLeft, ALegThatHasAllItsCreditIsWaitedForUntilItIsIdle) {
-  const std::vector<std::pair<const char*, void (*)(RequestFlow&)>> ways = {
-      {"another worker",
-       [](RequestFlow& flow) {
-         flow.WorkerLost(kA, Gone(), kStart);
-         flow.WorkerChosen(kB, kStart);
-       }},
-      {"the same, after a message was lost",
-       [](RequestFlow& flow) { flow.News(Tokens(1, 0, kPrompt + 5, {9}), kStart); }}};
-  for (const auto& [what, attach_again] : ways) {
+  for (const auto& [what, attach_again] : kWaysToAnotherLeg) {
     FlowLimits limits = Limits();
     limits.credit_tokens = 2, limits.idle_token_timeout = Ms(60);
     RequestFlow flow("r", kPrompt, 1, limits, kStart);

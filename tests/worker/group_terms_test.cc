@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/str_cat.h"
 #include "engine/parallel/local_communicator.h"
+#include "engine/parallel/tcp_mesh.h"
 #include "kvtransfer/rank_line_codec.h"
 
 namespace baton::worker {
@@ -30,6 +31,13 @@ TEST(GroupTerms, RanksThatSaySlotsInAnotherFormAreRefusedByName) {
   EXPECT_THAT(refused.ToString(), testing::HasSubstr(StrCat("rank 1 of 2 has orders of form 99, rank 0 has ", form)));
   const absl::Status older = Agreed(mine, absl::StrReplaceAll(mine, {{StrCat(form, "\n"), ""}}));
   EXPECT_THAT(older.ToString(), testing::HasSubstr(StrCat("rank 0 has ", form)));
+}
+
+TEST(GroupTerms, RanksWhoseFramesHaveAnotherFormAreRefusedByName) {
+  const std::string mine = TermsOf(WorkerConfig{}), form = StrCat("frames of form ", engine::kFrameForm);
+  EXPECT_TRUE(Agreed(mine, mine).ok());
+  const absl::Status refused = Agreed(mine, absl::StrReplaceAll(mine, {{form, "frames of form 1"}}));
+  EXPECT_THAT(refused.ToString(), testing::HasSubstr(StrCat("rank 1 of 2 has frames of form 1, rank 0 has ", form)));
 }
 
 }  // namespace

@@ -128,6 +128,10 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   return source;
 }
 
+std::string OfRank(int rank, std::string_view words) {
+  return words.starts_with("rank ") ? std::string(words) : StrCat("rank ", rank, ": ", words);
+}
+
 absl::Status Agree(engine::Communicator* world, const absl::Status& mine) {
   if (world == nullptr) return mine;
   Report report{.code = mine.raw_code()};

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -62,6 +64,8 @@ KvSide SideOfRanks(const WorkerConfig& config, const engine::Model& model);
 /// Rank 0's invitation becomes everybody's.
 absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitation);
 
+/// Words of that rank about its end, with its number, unless they name a rank already.
+std::string OfRank(int rank, std::string_view words);
 /// Every rank says how a phase went: the error of the first that failed, on every rank, and on others its number.
 /// Rank 0 alone: its own.
 absl::Status Agree(engine::Communicator* world, const absl::Status& mine);

@@ -96,11 +96,7 @@ class RankThreads final : public RankHost {
     }
     if (why.ok()) return why;
     AbortAll(why);
-    return Lost(why, "");
-  }
-  // What a rank of a group that has started, or one that others failed, ends with.
-  static absl::Status Lost(const absl::Status& why, std::string_view whose) {
-    return IsRankLoss(why) ? why : RankLoss(StrCat(whose, View(why.message())));
+    return IsRankLoss(why) ? why : RankLoss(View(why.message()));
   }
 
   void AbortAll(const absl::Status& why) {
@@ -134,11 +130,13 @@ class RankThreads final : public RankHost {
     }
     std::lock_guard lock(mutex_);
     if (!health_.ok()) return;
-    const bool named = status.message().substr(0, 5) == "rank ";
-    const std::string whose = named ? std::string() : StrCat("rank ", rank, ": ");
-    health_ = started_ || absl::IsUnavailable(status)
-                  ? Lost(status, whose)
-                  : absl::Status(status.code(), StrCat(whose, View(status.message())));
+    const bool lost = started_ || absl::IsUnavailable(status);
+    if (IsRankLoss(status)) {
+      health_ = status;
+    } else {
+      const std::string words = OfRank(rank, View(status.message()));
+      health_ = lost ? RankLoss(words) : absl::Status(status.code(), words);
+    }
   }
 
   const WorkerConfig config_;

@@ -33,6 +33,15 @@ class KvCacheTest : public ::testing::Test {
     cache.Publish(kv, tokens, static_cast<int32_t>(tokens.size()));
     cache.ReleaseBehindWindow(kv, static_cast<int32_t>(tokens.size()));
   }
+  // A prompt of 112 tokens whose KV came from elsewhere, but for what lies behind its window.
+  static SequenceKv HandedOver(KvCache& cache) {
+    SequenceKv kv = cache.Start("", "");
+    cache.SkipBehindWindow(kv, 112);
+    EXPECT_TRUE(cache.Grow(kv, 113));
+    kv.handed_over_tokens = 112;
+    cache.Publish(kv, Tokens(112), 112);
+    return kv;
+  }
   PrefixHasher hasher_{HashKey{}};
 };
 
@@ -303,11 +312,7 @@ TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
 
 TEST_F(KvCacheTest, APartOfAWindowThatWasNotHandedOverIsNotFound) {
   KvCache cache = Make(FakeLayout(64, 32), {8, 8});
-  SequenceKv kv = cache.Start("", "");
-  cache.SkipBehindWindow(kv, 112);
-  ASSERT_TRUE(cache.Grow(kv, 113));
-  kv.handed_over_tokens = 112;
-  cache.Publish(kv, Tokens(112), 112);
+  SequenceKv kv = HandedOver(cache);
   EXPECT_EQ(Found(cache, Tokens(113), 112), 112);
   EXPECT_EQ(Found(cache, Tokens(113), 96), 0) << "positions 65 to 79 never came, though their block is there";
   kv.Clear();
@@ -317,11 +322,7 @@ TEST_F(KvCacheTest, APartOfAWindowThatWasNotHandedOverIsNotFound) {
 // The window of 33 begins at position 80 for the token 112: the unit before it ends there.
 TEST_F(KvCacheTest, AUnitThatEndsWhereTheWindowBeginsDidNotCome) {
   KvCache cache = Make(FakeLayout(64, 33), {8, 8});
-  SequenceKv kv = cache.Start("", "");
-  cache.SkipBehindWindow(kv, 112);
-  ASSERT_TRUE(cache.Grow(kv, 113));
-  kv.handed_over_tokens = 112;
-  cache.Publish(kv, Tokens(112), 112);
+  SequenceKv kv = HandedOver(cache);
   EXPECT_EQ(Found(cache, Tokens(113), 112), 112);
   EXPECT_EQ(Found(cache, Tokens(113), 96), 0) << "position 96 sees 64 to 79, which never came";
 }
