@@ -68,5 +68,16 @@ TEST(TicketCodec, APromptLongerThanAnyIsNotCountedBackwards) {
   EXPECT_THAT(Refusal(in), AllOf(HasSubstr("prompt_len is 4294967295"), HasSubstr("at most 2147483647")));
 }
 
+TEST(TicketCodec, ARefusalForWantOfRoomSaysWhenToAskAgain) {
+  const auto nack = [](const absl::Status& status, int wait_ms) {
+    return EncodeReserved({.status = status}, {}, {}, std::chrono::milliseconds(wait_ms)).nack();
+  };
+  const absl::Status full = absl::ResourceExhaustedError("need 4 KV blocks of group 0, 1 free");
+  EXPECT_EQ(nack(full, 250).retry_after_ms(), 250u);
+  EXPECT_EQ(nack(full, 0).retry_after_ms(), 100u) << "nobody is asked again at once";
+  EXPECT_EQ(nack(full, 0).queue_ms(), 0u);
+  EXPECT_EQ(nack(absl::InvalidArgumentError("no prompt"), 250).retry_after_ms(), 0u) << "asking again would not help";
+}
+
 }  // namespace
 }  // namespace baton::decode_worker

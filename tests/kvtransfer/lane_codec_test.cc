@@ -6,6 +6,8 @@
 
 #include <random>
 
+#include "kvtransfer/layout_codec.h"
+
 namespace baton {
 namespace {
 
@@ -133,6 +135,28 @@ TEST(LaneCodec, AValueThatNoHealthyPeerSendsIsRefused) {
   hello = Hello();
   hello.side.tensor_parallel_size = 3;
   EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(hello)).ok());
+  hello = Hello();
+  hello.side.stage_layers.back() = (1 << 16) + 1;
+  EXPECT_THAT(std::string(DecodeLaneMessage(EncodeLaneMessage(hello)).status().message()),
+              HasSubstr("stage border 65537"));
+}
+
+TEST(LaneCodec, ALayoutMayBeAsLargeAsItsLimitsSay) {
+  const auto refusal = [](const KvGroup& group) {
+    return std::string(DecodeLayout(EncodeLayout({{group}})).status().message());
+  };
+  const KvGroup most{.layers = {4096},
+                     .kind = KvGroupKind::kWindow,
+                     .window_tokens = 1 << 24,
+                     .planes = {{KvPlane::Name::kK, DType::kF32, 4096, 65536}},
+                     .tokens_per_block = 1 << 24};
+  EXPECT_EQ(refusal(most), "");
+  KvGroup more = most;
+  more.planes[0].dim = 65537;
+  EXPECT_EQ(refusal(more), "kv_layout: dim is 65537, at most 65536");
+  more = most;
+  more.layers = {1, 1};
+  EXPECT_EQ(refusal(more), "kv_layout: layer 1 after 1");
 }
 
 TEST(LaneCodec, EveryFlippedBitAndEveryLostByteIsAnError) {

@@ -142,6 +142,28 @@ TEST(RankCodec, APlanThatComesOutAnotherThanRankZerosIsRefused) {
   EXPECT_EQ(shelf.Find(1), nullptr);
 }
 
+TEST(RankFigures, ArriveAsTheyWere) {
+  const RankFigures sent{.bytes = 1,
+                         .slots = 2,
+                         .nanoseconds = 3,
+                         .waiting = 4,
+                         .peers_lost = 5,
+                         .refused = 6,
+                         .digest_mismatches = 7,
+                         .unreadable_slots = 8,
+                         .self_tests_failed = 9,
+                         .ways = {{"d", "ucx", "rc_mlx5", 12.5}}};
+  const RankFigures got = DecodeFigures(EncodeFigures(sent));
+  EXPECT_EQ((std::vector{got.bytes, got.slots, got.nanoseconds, got.waiting, got.peers_lost, got.refused,
+                         got.digest_mismatches, got.unreadable_slots, got.self_tests_failed}),
+            (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  ASSERT_EQ(got.ways.size(), 1u);
+  EXPECT_EQ(got.ways[0].incarnation, "d");
+  EXPECT_EQ(got.ways[0].transport, "ucx");
+  EXPECT_EQ(got.ways[0].path, "rc_mlx5");
+  EXPECT_EQ(got.ways[0].gigabytes_per_second, 12.5);
+}
+
 TEST(RankErrors, ArriveAsTheyWere) {
   for (const absl::Status& error : {absl::DataLossError("unit 5"), absl::UnavailableError("")})
     EXPECT_EQ(DecodeRankError(EncodeRankError(error)), error);

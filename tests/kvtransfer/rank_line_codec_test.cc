@@ -100,6 +100,20 @@ TEST(RankLineCodec, ThatAreNoneAreRefusedWithTheirSize) {
   EXPECT_FALSE(DecodeRankNews("\xff").ok());
 }
 
+// The byte of a flag is 0 or 1.
+TEST(RankLineCodec, AFlagThatIsNeitherTrueNorFalseIsRefused) {
+  for (const size_t at : {42u, 43u}) {  // tell, may_wait
+    std::string order = EncodeRankOrder(Order());
+    order[at] = '\x02';
+    EXPECT_EQ(DecodeRankOrder(order).status().message(), "80 bytes that are no order of rank 0") << at;
+  }
+  for (const RankNews& one : {SlotNews()[0], SlotNews()[3]}) {
+    std::string news = EncodeRankNews(one);
+    news[34] = '\x02';  // told, ok
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeRankNews(news).status())) << Hex(news);
+  }
+}
+
 // A message that says it has more than its bytes hold makes nobody ask for memory.
 TEST(RankLineCodec, ACountThatTheBytesDoNotHoldIsRefused) {
   std::string order = EncodeRankOrder(Order());

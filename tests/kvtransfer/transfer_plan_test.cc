@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -68,7 +69,8 @@ void ExpectPlaced(const KvSide& target, int rank, IntRange tokens, const RankMem
 }
 
 size_t ElementOf(const KvRun& run, int token, int head, int e) {
-  return static_cast<size_t>(((run.token_in_block + token) * run.local_heads + run.local_head + head) * run.dim + e);
+  const int element = ((run.token_in_block + token) * run.local_heads + run.local_head + head) * run.dim + e;
+  return static_cast<size_t>(element);
 }
 
 /// Gathers, ships and scatters one segment; an element written twice fails.
@@ -291,6 +293,23 @@ TEST(TransferPlan, MoreSegmentsThanCountsHoldAreRefusedAtOnce) {
               HasSubstr("4096 layers between 65536 pairs of ranks: at most 67108864"));
 }
 
+TEST(TransferPlan, AsManyStagesAsMayBeAreTaken) {
+  KvSide most = Simple(1);
+  most.stage_layers.resize(kMaxStages + 1);
+  std::iota(most.stage_layers.begin(), most.stage_layers.end(), 0);
+  EXPECT_EQ(CheckSide(most), absl::OkStatus());
+  most.stage_layers.push_back(kMaxStages + 1);
+  EXPECT_THAT(CheckSide(most).message(), HasSubstr("1025 stages: at most 1024 and 1024"));
+}
+
+TEST(TransferPlan, LayoutsOfAnotherMeaningAreRefusedWithEveryDifference) {
+  KvSide other = Simple(1);
+  other.layout.groups[0].window_tokens = 64;
+  other.layout.groups[0].layers = {0};
+  EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].window_tokens: source 0, target 64; "
+                                                   "groups[0].layers: source 2, target 1"));
+}
+
 TEST(TransferPlan, RefusalsNameBothValues) {
   KvSide other = Simple(1);
   other.layout.groups[0].planes[1].dim = 8;
@@ -298,10 +317,14 @@ TEST(TransferPlan, RefusalsNameBothValues) {
   EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[0].heads: source 8, target 4"));
   EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[1].dim: source 4, target 8"));
   EXPECT_THAT(ErrorOf(Simple(3), Simple(1)), HasSubstr("tensor parallel size 3 neither divides 8 KV heads"));
+  EXPECT_THAT(ErrorOf(Simple(12), Simple(1)), HasSubstr("size 12 neither divides 8 KV heads nor is a multiple"));
+  EXPECT_THAT(ErrorOf(Simple(1), Simple(12)), HasSubstr("size 12 neither divides 8 KV heads nor is a multiple"));
   EXPECT_THAT(ErrorOf(Simple(1), Simple(1), 24), HasSubstr("24 tokens is not a multiple of 16"));
   KvSide odd = Simple(1);
   odd.layout.groups[0].planes[1].dim = 5;
   EXPECT_THAT(ErrorOf(Simple(1), odd), HasSubstr("a KV vector of 5 elements of bfloat16 takes 10 bytes"));
+  odd.layout.groups[0].planes[1].dim = 6;
+  EXPECT_THAT(ErrorOf(Simple(1), odd), HasSubstr("a KV vector of 6 elements of bfloat16 takes 12 bytes"));
   KvSide block = Simple(1);
   block.layout.groups[0].tokens_per_block = 24;
   EXPECT_THAT(ErrorOf(Simple(1), block), HasSubstr("a block of 24 tokens"));

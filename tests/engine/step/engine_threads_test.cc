@@ -196,8 +196,12 @@ TEST_P(EngineThreads, AStepWhoseRequestsAreAllGoneStopsBetweenLayers) {
   EXPECT_TRUE(run.Cancel(3));
   run.Load();  // a turn later the executor has been told
   gate.Open();
-  ASSERT_TRUE(run.Add(Endless(2, 20, 3)).ok());
+  run.engine->Post([](Scheduler& s, TimePoint now) {
+    EXPECT_TRUE(s.AddRequest(Endless(2, 20, 3), now).ok());
+    EXPECT_TRUE(s.AddRequest(Endless(4, 20, 3), now).ok());
+  });
   EXPECT_EQ(run.Ended(2).tokens.size(), 3u) << "the next step is not cancelled";
+  EXPECT_EQ(run.Ended(4).tokens.size(), 3u);
   EXPECT_EQ(run.Load().cancelled_steps, 1);
 }
 
@@ -316,6 +320,22 @@ TEST_P(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   ASSERT_TRUE(run.Add(Endless(1, 20, 100)).ok());
   gate.AwaitEntered();
   std::thread closer([&] { run.engine->Shutdown(); });
+  EXPECT_EQ(run.Ended(1).finish, FinishReason::kAbort);
+  gate.Open();
+  closer.join();
+  EXPECT_EQ(run.Now(2).finish, FinishReason::kAbort);
+}
+
+TEST_P(EngineThreads, ARequestThatComesWhenTheLastHasEndedIsAbortedToo) {
+  Running run;
+  Gate gate;
+  run.fake.before_forward = gate.Hook();
+  ASSERT_TRUE(run.Add(Endless(1, 20, 100)).ok());
+  gate.AwaitEntered();
+  run.engine->WhenIdle([&run] {  // with nothing left to wait for, the thread takes its last tasks
+    run.engine->Post([](Scheduler& s, TimePoint now) { EXPECT_TRUE(s.AddRequest(Endless(2, 20, 100), now).ok()); });
+  });
+  std::thread closer([&run] { run.engine->Shutdown(); });
   EXPECT_EQ(run.Ended(1).finish, FinishReason::kAbort);
   gate.Open();
   closer.join();

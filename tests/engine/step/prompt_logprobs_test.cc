@@ -146,5 +146,22 @@ TEST(PromptLogprobs, ManyScoredPromptsShareTheRowsOfAStep) {
   for (RequestKey key = 1; key <= 3; ++key) EXPECT_EQ((h.answers[{key, 0}].prompt_logprobs.size()), 49u);
 }
 
+TEST(PromptLogprobs, WhoStandsStillForWantOfRowsKeepsItsPlace) {
+  SteppedEngineOptions o = ScoredOptions();
+  o.scheduler.max_logit_rows = 16;
+  o.scheduler.max_num_seqs = 5;
+  SteppedEngine h(o);
+  for (RequestKey key : {1, 2}) ASSERT_TRUE(h.Add(Scored(key, 100)).ok());
+  ASSERT_TRUE(h.Step());
+  for (RequestKey key : {3, 4}) {
+    Request two = Scored(key, 20, -1);
+    two.sampling.n = 2;
+    ASSERT_TRUE(h.Add(two).ok());
+  }
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().sequences.size(), 3u) << "the first one and two choices: the second one has no rows";
+  EXPECT_EQ(h.scheduler().Load().waiting_requests, 1) << "it and the first, and twice two choices, are six";
+}
+
 }  // namespace
 }  // namespace baton::engine
