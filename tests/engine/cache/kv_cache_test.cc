@@ -287,6 +287,16 @@ TEST_F(KvCacheTest, ASnapshotNamesWhatTheGroupOfTheEventsHolds) {
   index.DetachBlock(0, 3);
 }
 
+TEST_F(KvCacheTest, RoutersHearOfTheGroupThatKeepsEverythingWhicheverItIs) {
+  KvLayout layout = FakeLayout(16, 32);
+  std::swap(layout.groups[0], layout.groups[1]);
+  KvCache cache = Make(layout, {5, 32});
+  Fill(cache, Tokens(64));
+  cache.TakeEvents();
+  Fill(cache, Tokens(64, 1000));  // takes blocks of the window's group from the first
+  for (const KvEvent& event : cache.TakeEvents().events) EXPECT_EQ(event.kind, KvEvent::Kind::kStored);
+}
+
 TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
   KvCache cache = Make(FakeLayout(16, 32), {32, 5});
   SequenceKv kv = cache.Start("", "");

@@ -100,5 +100,16 @@ TEST(KvMemory, PlanesAndDigestsDoNotOverlap) {
   }
 }
 
+TEST(KvMemory, GroupsShareOutTheMemoryThatIsGiven) {
+  const auto ops = MakeFakeOps();
+  const KvLayout layout = GemmaLike();
+  const std::vector<int32_t> blocks = {7, 3};
+  std::vector<std::byte> given(static_cast<size_t>(KvMemory::Bytes(layout, blocks)));
+  const auto memory = KvMemory::Create(layout, blocks, *ops, 0, given).value();
+  const KvLayout first{{layout.groups[0]}};
+  EXPECT_EQ(memory->groups()[0].layers[0].k.base, given.data());
+  EXPECT_EQ(memory->groups()[1].layers[0].k.base, given.data() + KvMemory::Bytes(first, std::vector{7}));
+}
+
 }  // namespace
 }  // namespace baton::engine

@@ -75,5 +75,29 @@ TEST(GrammarShelf, BehindFiveThatTakeLongAShortOneIsCompiledOnceOneOfThemHasEnde
   EXPECT_NE(compiled.front(), "a");
 }
 
+/// More are asked for at once than the shelf keeps, while it tells of the first one.
+TEST(GrammarShelf, WhatMadeRoomBeforeItsTurnAndIsNotWaitedForIsNotCompiled) {
+  const auto tokenizer = FakeTokenizer();
+  GrammarShelf shelf(*GrammarCompiler::Make(*tokenizer, {kEos}, kFakeVocab), {.at_once = 1, .give_back = [](auto) {}});
+  const auto who = std::make_shared<int>();
+  auto nobody = std::make_shared<int>();
+  std::latch first_is_there(1), goes_on(1), last_is_there(1);
+  const auto get = [&](const std::string& text, const std::shared_ptr<int>& by, std::function<void()> then) {
+    shelf.Get(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, text}), by,
+              [then = std::move(then)](const GrammarShelf::Shared&) { then(); });
+  };
+  get("b", who, [&] {
+    first_is_there.count_down();
+    goes_on.wait();
+  });
+  first_is_there.wait();
+  for (int number = 1; number <= 70; ++number) get(std::string(number, 'a'), nobody, [] {});
+  nobody.reset();
+  get("c", who, [&] { last_is_there.count_down(); });
+  goes_on.count_down();
+  last_is_there.wait();
+  EXPECT_EQ(shelf.counts().compiled, 2);
+}
+
 }  // namespace
 }  // namespace baton::engine

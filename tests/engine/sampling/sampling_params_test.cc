@@ -32,6 +32,7 @@ TEST(ValidateSampling, EachBrokenFieldIsNamed) {
   broken([&](auto& p) { p.frequency_penalty = -3; }, "frequency_penalty");
   broken([&](auto& p) { p.logit_bias = {{100, 1.0f}}; }, "logit_bias");
   broken([&](auto& p) { p.logit_bias = {{1, nan}}; }, "logit_bias");
+  broken([&](auto& p) { p.logit_bias = {{1, -INFINITY}}; }, "logit_bias must be finite, got -inf");
   broken([&](auto& p) { p.allowed_token_ids = {-1}; }, "allowed_token_ids");
   broken([&](auto& p) { p.stop_token_ids = {100}; }, "stop_token_ids");
   broken([&](auto& p) { p.max_tokens = 0; }, "max_tokens");

@@ -185,6 +185,8 @@ TEST_F(GrammarAnswers, EndWhereNothingIsAllowed) {
   Request none = Asking(2, GrammarKind::kChoice, R"(["ab"])");
   none.sampling.allowed_token_ids = {0, 20};  // "a", not "b"
   ASSERT_TRUE(h.Add(none).ok());
+  none.key = 4, none.sampling.eos_token_ids = {};
+  ASSERT_TRUE(h.Add(none).ok());
   Request bare = MakeRequest(3, RandomTokens(3, 9), 20);
   bare.sampling.eos_token_ids = {kEos};
   bare.sampling.allowed_token_ids = {kEos};
@@ -196,7 +198,7 @@ TEST_F(GrammarAnswers, EndWhereNothingIsAllowed) {
   EXPECT_FALSE(h.answers.at({1, 0}).nothing_allowed) << "the text is whole";
   EXPECT_EQ(TextOf(h.answers.at({2, 0})), "a");
   EXPECT_EQ(h.answers.at({2, 0}).finish, FinishReason::kStop);
-  EXPECT_TRUE(h.answers.at({2, 0}).nothing_allowed);
+  EXPECT_TRUE(h.answers.at({2, 0}).nothing_allowed && h.answers.at({4, 0}).nothing_allowed) << "with an eos, without";
   EXPECT_EQ(h.answers.at({3, 0}).tokens.size(), 0U);
   EXPECT_EQ(h.answers.at({3, 0}).finish, FinishReason::kStop);
   EXPECT_TRUE(h.answers.at({3, 0}).nothing_allowed) << "without a grammar, at the first token";

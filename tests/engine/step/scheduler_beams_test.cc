@@ -438,7 +438,7 @@ TEST(SchedulerBeams, WhatCannotBeIsRefusedWithItsNumbers) {
   };
   EXPECT_THAT(refused([](Request& r) { r.sampling.n = 5; }), AllOf(HasSubstr("n = 5"), HasSubstr("4 beams")));
   EXPECT_THAT(refused([](Request& r) { r.sampling.best_of = 7; }), AllOf(HasSubstr("7 beams"), HasSubstr("at most 6")));
-  EXPECT_THAT(refused([](Request& r) { r.sampling.n = 1, r.prompt_len -= 2; }), HasSubstr("no output so far"));
+  EXPECT_THAT(refused([](Request& r) { r.sampling.n = 1, r.prompt_len -= 1; }), HasSubstr("no output so far"));
   EXPECT_THAT(refused([](Request& r) { r.sampling.max_tokens = 90; }),
               AllOf(HasSubstr("4 beams of 150 tokens"), HasSubstr("need 32"), HasSubstr("there are 24")));
   EXPECT_THAT(refused([](Request& r) { r.sampling.early_stopping = 3; }), HasSubstr("early_stopping"));

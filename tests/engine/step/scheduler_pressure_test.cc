@@ -276,5 +276,37 @@ TEST(SchedulerPressure, ADeadlineEndsARequestAtEveryStageAndSaysWhich) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(h.Add(requests[0])));
 }
 
+TEST(SchedulerPressure, WhoIsInTheStepAlreadyIsNotPreemptedForIt) {
+  SteppedEngineOptions o;
+  o.prefix_caching = false;
+  o.scheduler.max_model_len = 200;
+  o.scheduler.max_prefill_chunk = 16;
+  std::vector<Request> requests = {Endless(1, 100, 4), Endless(2, 100, 4), Endless(3, 17, 12)};
+  requests[0].priority = -2;
+  requests[1].priority = -1;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(requests[2]).ok());
+  ASSERT_TRUE(h.Step() && h.Step());
+  ASSERT_TRUE(h.Add(requests[0]).ok() && h.Add(requests[1]).ok());
+  ASSERT_TRUE(h.Step());
+  SequenceKv others = h.cache().Start("", "");
+  h.pinned = h.cache().pool(0).available_blocks();
+  ASSERT_TRUE(h.cache().Grow(others, static_cast<int32_t>(h.pinned) * 16));
+  ASSERT_TRUE(h.Step());
+  ASSERT_EQ(h.plan().sequences.size(), 2u);
+  EXPECT_EQ(h.plan().sequences[0].request_key, 3u) << "the last in order decodes, as it did";
+  EXPECT_EQ(h.plan().sequences[1].request_key, 1u) << "the first has the block of the second";
+  EXPECT_EQ(h.scheduler().Load().preemptions, 1);
+  others.Clear();
+  h.pinned = 0;
+  h.RunAll();
+  for (const Request& r : requests) {
+    SteppedEngine alone(o);
+    ASSERT_TRUE(alone.Add(r).ok());
+    alone.RunAll();
+    EXPECT_EQ((h.answers[{r.key, 0}].Text()), (alone.answers[{r.key, 0}].Text())) << r.key;
+  }
+}
+
 }  // namespace
 }  // namespace baton::engine

@@ -138,6 +138,14 @@ TEST(SchedulerSteps, APromptThatFitsWholeIsNoPart) {
   EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 3}));
 }
 
+TEST(SchedulerSteps, OneTokenThatIsLeftIsNoPart) {
+  SteppedEngine h(InParts(1, 0));
+  ASSERT_TRUE(h.Add(Long(1, 33)).ok());
+  ASSERT_TRUE(h.Add(Long(2, 96)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2}));
+}
+
 TEST(SchedulerSteps, ShorterPromptsPassLongOnesThatWaitForALongOne) {
   SteppedEngineOptions o = InParts(3, 1);
   o.scheduler.max_num_batched_tokens = 64;
@@ -149,6 +157,17 @@ TEST(SchedulerSteps, ShorterPromptsPassLongOnesThatWaitForALongOne) {
   EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 3}));
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(KeysOf(h.plan()), (std::vector<RequestKey>{1, 2}));
+}
+
+TEST(SchedulerSteps, AShortPromptInPartsKeepsNoLongOneBack) {
+  SteppedEngineOptions o = InParts(3, 1);
+  o.scheduler.max_num_batched_tokens = 40;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Long(1, 20, 1)).ok());
+  ASSERT_TRUE(h.Add(Long(2, 30, 1)).ok());
+  ASSERT_TRUE(h.Add(Long(3, 64, 1)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(RowsOf(h.plan()), (std::vector<int32_t>{20, 16, 4})) << "the second one is a part, and not long";
 }
 
 TEST(SchedulerSteps, NoStepBreaksALimit) {
@@ -209,6 +228,17 @@ TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
     EXPECT_LE(ms, 55) << "step " << i;
     EXPECT_GE(ms, 40) << "step " << i << " leaves time unused";
   }
+}
+
+// The first prefill of a step gets on in any case: those behind it only where there is time.
+TEST(SchedulerSteps, WhereTheTimeIsUsedUpNoOtherPrefillBegins) {
+  SteppedEngineOptions o = StepsOptions(2048);
+  o.scheduler.max_step_ms = 20;
+  o.scheduler.prior_ms_per_token = 1.0;
+  SteppedEngine h(o);
+  for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Long(key, 100)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(RowsOf(h.plan()), (std::vector<int32_t>{16, 4}));
 }
 
 // A step takes 0.5 ms and 0.1 ms per row; the options are the defaults but for the model's length.
@@ -294,6 +324,23 @@ TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
   }
 }
 
+TEST(SchedulerSteps, WhereNoTokenMayBeDrawnTheAnswerEnds) {
+  for (const bool later : {false, true}) {
+    SteppedEngineOptions o = StepsOptions(2048);
+    o.later = later;
+    SteppedEngine h(o);
+    Request none = Long(1, 20);
+    none.sampling.allowed_token_ids = {7};
+    none.sampling.bad_words = {7, -1};
+    ASSERT_TRUE(h.Add(none).ok());
+    ASSERT_TRUE(h.Add(Long(2, 20, 4)).ok());
+    h.RunAll();
+    const Answer& a = h.answers[{1, 0}];
+    EXPECT_TRUE(a.tokens.empty() && a.nothing_allowed && a.finish == FinishReason::kStop) << "later: " << later;
+    EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 4u);
+  }
+}
+
 TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
   SteppedEngine h(StepsOptions(4));
   for (RequestKey key = 1; key <= 10; ++key) {
@@ -302,6 +349,7 @@ TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
   for (int i = 0; i < 25; ++i) {  // 100 rows for 10 sequences
     ASSERT_TRUE(h.Step());
     EXPECT_EQ(h.plan().total_tokens, 4);
+    EXPECT_TRUE(std::ranges::is_sorted(KeysOf(h.plan()))) << "the senior ones come first, whoever waited longest";
   }
   for (RequestKey key = 1; key <= 10; ++key) EXPECT_EQ((h.answers[{key, 0}].tokens.size()), 10u) << key;
   h.RunAll();

@@ -94,6 +94,7 @@ class Schedule {
   void Run() {
     h_.fake().on_wait = [this](int64_t steps) {
       if (!ranks_) return;
+      EXPECT_NE(channel_.running()->load(), 0u) << "seed " << seed_ << ": what is waited for is over";
       EXPECT_GE(others_.ended(), steps) << "seed " << seed_ << ": rank 0 waits, the other ranks for its next word";
       counts_.behind += others_.given() > others_.ended();
     };
@@ -300,6 +301,20 @@ TEST(StepsAhead, DecodesOfOneKindAreAlwaysOneStepAhead) {
   EXPECT_LE(h.scheduler().Load().step_time, h.now - FakeClock().Now()) << "no time counts twice";
 }
 
+TEST(StepsAhead, BehindATokenThatIsTheLastThereIsNoRow) {
+  SteppedEngine h(Ahead());
+  ASSERT_TRUE(h.Add(Endless(1, 20, 30)).ok());
+  ASSERT_TRUE(h.Add(Endless(2, 20, 40)).ok());
+  h.RunAll();
+  EXPECT_EQ(h.steps_ahead, 38);
+  EXPECT_EQ(h.fake().rows_run, 20 + 29 + 20 + 39);
+  SteppedEngine full(Ahead());
+  ASSERT_TRUE(full.Add(Endless(1, 20, 40)).ok());
+  ASSERT_TRUE(full.Add(Endless(2, 280, 100)).ok());
+  full.RunAll();
+  EXPECT_EQ(full.fake().rows_run, 20 + 39 + 280 + 19) << "the second one ends with its context";
+}
+
 TEST(StepsAhead, TokensThatTheHostHasNotReadAreNamed) {
   SteppedEngineOptions options = Ahead();
   SteppedEngine read(options);
@@ -391,6 +406,34 @@ TEST(StepsAhead, ARequestThatComesIsNotPutOffForMoreThanOneStep) {
   EXPECT_EQ(h.scheduler().Load().waiting_requests, 0);
   EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 1u);
   h.RunAll();
+}
+
+/// Other ranks that are gone after the first step was said to them.
+class LostRanks final : public Communicator {
+ public:
+  LostRanks() : Communicator(0, 2) {}
+  absl::Status Broadcast(int, std::span<std::byte>) override {
+    return ++said_ <= 2 ? absl::OkStatus() : absl::UnavailableError("rank 1 is gone");
+  }
+  absl::Status Send(int, std::span<const std::byte>) override { return absl::OkStatus(); }
+  absl::Status Recv(int, std::span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status AllGather(std::span<const std::byte>, std::span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status TreeAllReduce(std::span<float>) override { return absl::OkStatus(); }
+  void Abort(const absl::Status&) override {}
+
+ private:
+  int said_ = 0;
+};
+
+TEST(StepsAhead, AStepWhoseEndCannotBeSaidToTheOtherRanksFails) {
+  LostRanks others;
+  StepChannel channel(others);
+  SteppedEngineOptions options = Ahead();
+  options.later = true;
+  SteppedEngine h(options, nullptr, &channel);
+  ASSERT_TRUE(h.Add(Endless(1, 20, 1)).ok());
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].error), absl::UnavailableError("rank 1 is gone"));
 }
 
 }  // namespace
