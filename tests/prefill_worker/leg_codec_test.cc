@@ -70,5 +70,28 @@ TEST(LegCodec, NamesHaveALength) {
   EXPECT_THAT(std::string(order.status().message()), AllOf(HasSubstr("request_id is 257"), HasSubstr("at most 256")));
 }
 
+TEST(LegCodec, APromptMayHaveOutputBehindIt) {
+  v1::PrefillRequest leg = MakeLeg(1000, 1000);
+  leg.set_prompt_len(3);
+  leg.set_output_len_so_far(1);
+  leg.mutable_sampling()->set_max_tokens(2);
+  const auto order = DecodeOrder(leg, {.vocab_size = 10}, TimePoint{});
+  ASSERT_TRUE(order.ok()) << order.status();
+  EXPECT_EQ(order->request.prompt_len, 3);
+  EXPECT_EQ(order->request.tokens.size(), 4u);
+}
+
+TEST(LegCodec, WhatTheRouterSaysOfTheRequestArrives) {
+  v1::PrefillRequest leg = MakeLeg(1000, 1000);
+  leg.set_canary(true);
+  leg.set_priority(-3);
+  leg.set_cache_salt("salt");
+  const auto order = DecodeOrder(leg, {.vocab_size = 10}, TimePoint{});
+  ASSERT_TRUE(order.ok()) << order.status();
+  EXPECT_TRUE(order->request.canary);
+  EXPECT_EQ(order->request.priority, -3);
+  EXPECT_EQ(order->request.cache_salt, "salt");
+}
+
 }  // namespace
 }  // namespace baton::prefill_worker

@@ -2,8 +2,10 @@
 #include "text/compilation.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <atomic>
+#include <thread>
 
 #include "common/str_cat.h"
 #include "common/thread_priority.h"
@@ -62,6 +64,27 @@ TEST(Compilation, OneThatTakesLongIsMovedBehindItsNeighbours) {
     return;
   }
   FAIL() << "all were compiled within 40 ms: none takes long";
+}
+
+/// What the calling thread has had of a core.
+Duration Worked() {
+  timespec worked{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+  return std::chrono::seconds(worked.tv_sec) + std::chrono::nanoseconds(worked.tv_nsec);
+}
+
+TEST(Compilation, ItsWorkIsCountedUntilThereIsAResultAndItIsOverWhenItsThreadHasNothingLeft) {
+  Duration behind{};  // what its thread had worked when the last that it calls was done
+  Compilation compilation(Compiler(), {GrammarKind::kRegex, "a|b"}, [&] {
+    const Duration result = Worked();
+    while (Worked() - result < std::chrono::milliseconds(5)) {
+    }
+    behind = Worked();
+  });
+  while (!compilation.Over()) std::this_thread::yield();
+  EXPECT_TRUE(compilation.Ended());
+  EXPECT_GT(compilation.WorkedFor(), Duration());
+  EXPECT_LT(compilation.WorkedFor(), behind - std::chrono::milliseconds(4));
 }
 
 }  // namespace

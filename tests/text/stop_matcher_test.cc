@@ -58,6 +58,9 @@ TEST(StopMatcher, OverlappingPrefixesFallBack) {
   StopMatcher matcher = Make({"aab"});
   EXPECT_EQ(Feed(matcher, {"a", "a", "a", "a", "b"}), "aa");
   EXPECT_TRUE(matcher.match());
+  StopMatcher twice = Make({"aabaaac"});  // "aabaaa" ends with "aa", which is not found by one step back alone
+  EXPECT_EQ(Feed(twice, {"aabaaab", "aaac"}), "aaba");
+  EXPECT_TRUE(twice.match());
 }
 
 TEST(StopMatcher, OfStopsThatEndTogetherTheLongestWins) {

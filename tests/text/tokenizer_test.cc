@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
+#include "text/detokenizer.h"
 
 namespace baton {
 namespace {
@@ -150,6 +151,18 @@ TEST_F(Files, TokensOfTheConfigAreAdded) {
   const auto tokenizer = Load();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(*(*tokenizer)->Encode("<new>", false), ElementsAre((*tokenizer)->vocab_size() - 1));
+}
+
+TEST_F(Files, EverySpaceBeforeTheFirstTokenIsDroppedWhereMetaspacePutsOneThere) {
+  Write("tokenizer.json", R"({"version": "1.0", "added_tokens": [],
+                              "model": {"type": "BPE", "vocab": {"a": 0, "\u2581\u2581a": 1}, "merges": []},
+                              "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"}})");
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  Detokenizer detokenizer(**tokenizer, false, DetokenizeFrom::kTextStart);
+  EXPECT_EQ(detokenizer.Append(1), "a");
+  EXPECT_EQ(detokenizer.Append(1), "  a");
+  EXPECT_EQ((*tokenizer)->Decode({1, 1}, false), "a  a");
 }
 
 // The crate panics where some of its parts end early.
