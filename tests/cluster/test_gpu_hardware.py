@@ -5,12 +5,16 @@ import functools
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
 
-from harness import TINY, Cluster, in_parallel, run, state
+from harness import BATON, TINY, Cluster, in_parallel, run, state
+from test_disaggregated import LONG, wait_for_memory
+from test_frozen_writer import stop_all_threads
 from test_gpu_roles import GPU, PLUGIN, SMALL, bodies, flags
+from test_metrics import total
 from test_parallel import MP, TP, children_of, gone
 from test_plan import GOLDENS, KINDS, planned, taken
 from test_promise_a import answer
@@ -20,6 +24,7 @@ ONE = [*SMALL, *flags("GPU bfloat16"), "--reduction-width", 2]  # everywhere, so
 TWO = ["--both", 2, *ONE, "--canaries=false"]
 ECC = "uncorrectable ECC error encountered"
 MOST_ROUNDS = 20
+OTHER = os.environ.get("BATON_OTHER_PLUGIN", "")  # one that says another version
 GROUP = [*TWO, f"--{TP}", 2]
 
 
@@ -41,9 +46,10 @@ class GpuHardware(unittest.TestCase):
         on_gpu = flags("GPU bfloat16")
         two = [*on_gpu, f"--{TP}", 2]
         kinds = {"BATON_EMULATED_NAMES": "NVIDIA H100 80GB HBM3,NVIDIA H200"}
-        refused = "the GPUs of a group are of one product"
         cases = [(["--device", "cuda", "--device-plugin", "/nowhere/libbaton_cuda.so"], {}, 3, ["no device plugin", "/nowhere/libbaton_cuda.so"]),
                  (["--device", "cuda", "--device-plugin", "libm.so.6"], {}, 2, ["libm.so.6 is no device plugin"]),
+                 *[([*args, "--device-plugin", OTHER], {}, 2, ["the device plugin is of version ", ", this program wants ", ": take both from one build"])
+                   for args in (on_gpu, two, [*two, *MP])],
                  (["--device", "cuda:8", "--device-plugin", PLUGIN], {}, 2, ["no GPU can be used: number 8 is asked for, counted from 0; 8 are there"]),
                  (on_gpu, {"BATON_EMULATED_DRIVER": "0"}, 2, ["no GPU can be used: there is no NVIDIA driver (libcuda.so.1)", "container"]),
                  (on_gpu, {"BATON_EMULATED_DRIVER": "12080"}, 2, ["no GPU can be used: the NVIDIA driver is too old: it is for CUDA 12.8, ",
@@ -62,6 +68,18 @@ class GpuHardware(unittest.TestCase):
                 self.assertTrue(last.startswith("baton: "), done.stderr)
                 for word in words:
                     self.assertIn(word, last)
+
+    def test_the_plugin_beside_the_program_needs_no_path(self):
+        with tempfile.TemporaryDirectory(dir=BATON.parent) as folder:
+            program = f"{folder}/baton"
+            os.link(BATON.resolve(), program)
+            for beside, code, words in ((False, 3, f"no device plugin: {folder}/libbaton_cuda.so"), (True, 2, "no GPU can be used: there is no NVIDIA driver")):
+                if beside:
+                    os.symlink(PLUGIN, f"{folder}/libbaton_cuda.so")
+                done = subprocess.run([program, *map(str, [*WORKER, "--device", "cuda"])], capture_output=True, text=True, timeout=60,
+                                      env={**os.environ, "BATON_EMULATED_DRIVER": "0"})
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(words, done.stderr)
 
     def test_a_plan_tells_every_kind_of_bytes_that_a_worker_takes(self):
         free, gpu = 512 << 20, ["--device", "cuda"]
@@ -122,12 +140,48 @@ class GpuHardware(unittest.TestCase):
         self.assertRegex(log, r"worker-\d ended with 8; restart in")
 
     def test_a_group_that_loses_a_rank_or_its_gpu_ends_and_its_requests_move(self):
-        with tempfile.TemporaryDirectory() as folder, Cluster(args=[*GROUP, *MP], env={"BATON_EMULATED_FAULTS": folder}) as c:
+        patience = ["--rank-timeout-ms", 5000]
+        with tempfile.TemporaryDirectory() as folder, Cluster(args=[*GROUP, *MP, *patience], env={"BATON_EMULATED_FAULTS": folder}) as c:
             for harm, words in ((lambda rank: os.kill(rank, signal.SIGKILL), "was ended by signal 9"),
-                                (lambda rank: fail(folder, rank), "ended with exit code 8")):
+                                (lambda rank: fail(folder, rank), "ended with exit code 8"),
+                                (lambda rank: os.kill(rank, signal.SIGSTOP), " for 5000 ms")):
                 with self.subTest(words=words):
                     self.answers_while(c, lambda worker, harm=harm: harm(children_of(worker)[0]))
                     self.assertIn(words, c.log.read_text())
+
+    def fails_within_a_handoff(self, c, folder, role, metric, asked, want):
+        """A worker stands still while it has a handoff, and its GPU has failed when it goes on."""
+        (victim, _), worker = c.workers(role), f"{role}-0"
+        # A prompt that is computed again elsewhere is no retry of its request.
+        moved = lambda: sum(map(c.metric, ("baton_retries_total", "baton_migrations_total") if role == "decode" else ("baton_worker_losses_total",)))
+
+        def harm():
+            c.wait_until(lambda: total(c, metric, worker=worker) > 0, f"{worker} has a handoff")
+            stop_all_threads(victim)
+            fail(folder, victim)
+            os.kill(victim, signal.SIGCONT)
+
+        before = moved()
+        *got, _ = in_parallel([*(lambda b=b: answer(c, b) for b in asked), harm])
+        self.assertEqual(got, want)
+        gone([victim], 30)
+        c.wait_until(lambda: c.metric("baton_worker_up") == 4 and victim not in c.workers(role), "all workers are there", 60)
+        self.assertGreater(moved(), before, f"{worker} is lost, and what it had goes to others")
+        self.assertIn(f"{worker} ended with 8; restart in", c.log.read_text())
+        self.assertEqual(len(re.findall(rf"^baton: the GPU failed: {ECC} \(cuda:0\)$", c.log.read_text(), re.MULTILINE)), 1 + (role == "decode"))
+        wait_for_memory(c, f"{worker} is lost")
+
+    def test_a_gpu_that_fails_within_a_handoff_ends_its_worker_whose_requests_move(self):
+        """Of a worker that sends KV, then of one that takes it: no answer changes, and the other side holds nothing of it."""
+        asked = [[{**bodies()[i % 2], "prompt": f"{n}{i} " + LONG[:150 + 9 * i]} for i in range(5)] for n in range(2)]
+        with Cluster(args=ONE) as c:
+            want = [[answer(c, body) for body in of_round] for of_round in asked]
+        pair = ["--prefill", 2, "--decode", 2, "--local-prefill-max-tokens", 8, "--prefill.max-num-batched-tokens", 48, *ONE, "--canaries=false"]
+        with tempfile.TemporaryDirectory() as folder, Cluster(args=pair, env={"BATON_EMULATED_FAULTS": folder}) as c:
+            for role, metric, *of_round in zip(("prefill", "decode"), ("baton_handoff_jobs", "baton_landing_slots_granted"), asked, want):
+                with self.subTest(role=role):
+                    self.fails_within_a_handoff(c, folder, role, metric, *of_round)
+            self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
 
 
 if __name__ == "__main__":

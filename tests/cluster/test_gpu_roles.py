@@ -1,18 +1,27 @@
 """Prefill and decode on GPUs (the emulated plugin): a GPU pair answers what one GPU worker answers, bit for bit, by messages and by
 memory that a transport knows (by CUDA IPC and shm: test_gpu_ipc.py); pairs of a GPU and a CPU, or of GPUs that keep other types,
 hold the protocol; damaged slots change no answer."""
+import contextlib
+import itertools
 import os
+import pathlib
+import re
+import tempfile
 import unittest
 
 from harness import Cluster, cpu_computes_bfloat16, in_parallel
 from test_disaggregated import LONG, wait_for_memory
 from test_kv_types import keeps_the_protocol
+from test_metrics import samples, total
 from test_promise_a import answer, requests
+from test_two_routers import Router, Worker
 
 PLUGIN = os.environ.get("BATON_EMULATED_PLUGIN", "")
 GPU = {"device": "cuda", "device-plugin": PLUGIN}
+CPU_OF_FEWEST_BITS = "CPU bfloat16" if cpu_computes_bfloat16() else "CPU float32"
 KINDS = {"CPU float32": {"dtype": "float32"}, "CPU bfloat16": {"dtype": "bfloat16"}, "GPU bfloat16": GPU,
          "GPU fp8": {**GPU, "kv-cache-dtype": "fp8"}}
+FLEETS = [("CPU float32", "GPU bfloat16"), (CPU_OF_FEWEST_BITS, "GPU fp8")]
 SMALL = ["--threads", 1, "--kv-cache-memory", "8M", "--max-model-len", 576, "--max-num-seqs", 4]
 PAIR = ["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8, *SMALL]
 STAGED = "KV staged through host memory"
@@ -112,20 +121,40 @@ class GpuRoles(unittest.TestCase):
             self.equals(c, alone, "damaged slots")
             c.wait_until(lambda: c.metric("baton_kv_digest_mismatches_total") > 0, "damage is found")
 
-    def test_sides_that_differ_keep_the_protocol(self):
-        mixed = [{"model": "tiny-llama", "prompt": LONG[:90 + 10 * i], "max_tokens": 6, "ignore_eos": True, "seed": i,
-                  "temperature": [0, 0.8][i % 2], "n": 1 + i % 2, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(3)]
-        # Each kind on each side; every pair of them: worker_device_handoff_test.
-        kinds = [kind for kind in ("CPU float32", "GPU bfloat16", "CPU bfloat16", "GPU fp8") if "CPU b" not in kind or cpu_computes_bfloat16()]
-        for i, (prefill, decode) in enumerate(zip(kinds, kinds[1:] + kinds[:1])):
-            transport = ("shm", "tcp", "auto")[i % 3]
-            with self.subTest(prefill=prefill, decode=decode, transport=transport):
-                with Cluster(args=[*PAIR, "--transport", transport, *flags(prefill, "prefill"), *flags(decode, "decode")]) as c:
-                    in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 6) for b in mixed])
-                    c.wait_until(lambda: c.metric("baton_kv_transfer_bytes_total") > 0, "KV moves")
-                    self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
-                    self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
-                    wait_for_memory(c, f"{prefill} to {decode}")
+    def fleet(self, there, folder, kinds, transport):
+        """Addresses of a worker of each (role, kind), whose name has its number, and their key."""
+        key, addresses = pathlib.Path(folder, "key"), []
+        key.write_text(os.urandom(32).hex() + "\n")
+        for number, (role, kind) in enumerate(kinds):
+            place = pathlib.Path(folder, str(number))
+            place.mkdir()
+            worker = Worker(role, place, key)
+            worker.command += map(str, [*SMALL[2:], "--worker-id", f"{role}-{number}", "--transport", transport, *flags(kind)])
+            addresses.append(there.enter_context(worker).address)
+            if f"no KV by {transport}" in worker.log.read_text():
+                self.skipTest(f"this build has no {transport}")
+        return addresses, key
+
+    def test_fleets_of_two_kinds_in_each_role_hand_over_between_every_two(self):
+        """Every pair of kinds once, by a router that knows no others, and each fleet by another transport and by one that knows all. Slot by
+        slot: worker_device_handoff_test."""
+        body = {"model": "tiny-llama", "max_tokens": 6, "ignore_eos": True, "n": 2, "temperature": 0.8, "logit_bias": {"0": -100, "1": -100, "2": -100}}
+        for transport, (prefills, decodes) in zip(("shm", "tcp", "ucx-shm", "ucx-tcp"), itertools.product(FLEETS, repeat=2)):
+            kinds = [("prefill", kind) for kind in prefills] + [("decode", kind) for kind in decodes]
+            with self.subTest(transport=transport, kinds=kinds), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as there:
+                addresses, key = self.fleet(there, folder, kinds, transport)
+                for known in (*itertools.product((0, 1), (2, 3)), range(4)):
+                    with Router([addresses[i] for i in known], key, ["--local-prefill-max-tokens", 8, "--route-policy", "round-robin"]) as c:
+                        pairs = len(known) ** 2 // 4
+                        c.wait_until(lambda: len(samples(c, "baton_kv_peer_gigabytes_per_second")) == pairs, "every two have met")
+                        asked = [{**body, "prompt": f"{known} {i} " + LONG[:90 + 10 * i], "seed": i} for i in range(pairs)]
+                        in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 6, alone=pairs > 1 or kinds[known[0]][1] == kinds[known[1]][1]) for b in asked])
+                        for number in known:
+                            name = f"{kinds[number][0]}-{number}"
+                            c.wait_until(lambda: total(c, "baton_kv_transfer_bytes_total", worker=name) > 0, f"KV moves, {name}")
+                        for name in ("baton_kv_digest_mismatches_total", "baton_handoff_recomputes_total", "baton_retries_total"):
+                            self.assertEqual(c.metric(name), 0, name)
+                        wait_for_memory(c, known)
 
 
 if __name__ == "__main__":
