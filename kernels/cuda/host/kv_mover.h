@@ -6,6 +6,16 @@
 // outbox is an allocation of its own, in whole pages, which CUDA IPC gives to others: sixteen buffers, and bytes known
 // to whoever has the card, by which one who opens it sees that what is in there arrives. The inbox's copy is the
 // driver's (a copy engine's, over NVLink where the GPUs have it), so kernels touch memory of their own device alone.
+//
+// The bars are 5 % of the time to the first token at 8k and 45 GB/s. KV of 8,192 tokens of a model of 8B is 1.07 GB, 34
+// MB a layer; at 40,000 tokens/s its prompt takes 205 ms, 5 % of which are 10. All layers but the last go while those
+// behind them are computed, if they go at 5.2 GB/s or more; the last is 34 slots of 1 MB. Of a slot each side has a
+// copy of its list in and of digests out, a fill, a kernel and a wait, ~20 µs, beside ~10 µs of messages and the bytes:
+// 0.5 µs of gathering, 3.5 by NVLink at 300 GB/s, 20 by PCIe at 50. Both sides work at once, so a slot takes ~25 µs by
+// NVLink: 42 GB/s, the last layer 0.9 ms; in slots of 4 MB (--landing-slot-bytes) ~35: 120 GB/s. By PCIe it is 23 and
+// 40 GB/s. Staged, a thread of the host copies each slot besides, at 10 GB/s or so: 100 µs, the last layer 3.4 ms. So
+// the bar of time is held on every way, that of 45 GB/s in slots of 4 MB by NVLink or on one GPU. None of it has been
+// measured.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,11 @@
 // The inputs of steps on their way to the device: packed bytes, through one of two halves of pinned memory, into one
 // piece of the device's. The stream orders that one: a step's copy waits for the kernels of the step before it.
+//
+// Between two decode steps, of which the second is given while the first runs, the GPU has one copy in, one replay and
+// one copy out, and no word of the host's; the bar is 40 µs of idle time. For one sequence with room for 8,192 tokens
+// the copy in is 6 KB (513 numbers of blocks, attention's lists, what to draw), for 256 behind 1,200 tokens 0.7 MB: at
+// 50 GB/s and 2 µs to begin with 2 and 16 µs; tokens out 2. The stream goes from copies to kernels and back three
+// times, ~3 µs each (an empty launch by itself took 3.2 on an H100): 13 and 27 µs.
 #pragma once
 
 #include <array>

@@ -6,9 +6,16 @@
 // before the grid that makes x has ended; a warpgroup multiplies. K in ascending k16 steps into one accumulator, no
 // split-K: the bits are those of gemm_wgmma.cuh, whatever M. Floor in bytes: 2·N·K of weights, M·K and M·N are small.
 // 4096 × 4096 at M = 32: 33.6 MB, 11.1 µs at 3.03 TB/s. N = 4096 is 64 blocks: each has 96 KiB or more under way.
-// A model of 8B reads 15.0 GB for one sequence: 286 tokens/s at 4.3 TB/s, of which the bar of 245 is 0.86. 256 of them
-// behind 1,200 tokens: 3.8 TFLOP, 4.9 ms at 790 TFLOP/s, and 40 GB of KV, 10.3 at 3.9 TB/s: 16,800/s; the bar is
-// 11,000.
+//
+// The bar at M = 32 is 0.75 of the floor: on an H100 (2026-11-27) 0.80, 0.68, 0.86 and 0.76 of N × K = 4096 × 4096,
+// 6144 × 4096, 28,672 × 4096 and 4096 × 14,336, 0.80 of the four together; at M = 1, where it is 0.85, 0.81, 0.72, 0.88
+// and 0.80, 0.83 together. Those were launches alone, 2.5 to 10 µs above the floor. Behind another grid the first stages
+// are read before it ends: of 4096 × 4096 6.3 of 33.6 MB; the others take 6.4 µs, and with those 2.5 the floor of 7.8 is
+// 0.88 of it.
+// A model of 8B reads 15.0 GB for one sequence: 286 tokens/s at 4.3 TB/s, of which the bar of 245 is 0.86. 32 of them
+// behind 1,200 tokens, whose bar is 5,000/s, 6.4 ms: the weights take 4.7 at 0.75 of 4.3 TB/s, 5.0 GB of KV 1.3 at 3.9;
+// 0.4 are left for the rest. 256: 3.8 TFLOP, 4.9 ms at 790 TFLOP/s, and 40 GB of KV, 10.3 at 3.9 TB/s: 16,800/s; the
+// bar is 11,000.
 #pragma once
 
 #include "kernels/cuda/linear/gemm_wgmma.cuh"

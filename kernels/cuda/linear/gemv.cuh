@@ -11,6 +11,8 @@
 // One warp streams 16 outputs through a ring of its own, 20 to 24 KiB in flight, begun before the grid that makes x has
 // ended; codes go to registers a step before they are multiplied (a first form of that took 31 us for 8192² int4 on an
 // H200, 2026-11-27; one H100 took 54 without); x lies in shared memory as a whole, which bounds M·K: GemvFits.
+// The bar in bf16 is 0.85 of the floor; dense layers take it with a gate alone, up to four rows (28,672 × 4096 on an
+// H100, 2026-11-27: 0.84 and 0.82 at one row and two), the others are gemm_wgmma_narrow.cuh's.
 // A model of 8B in int4 of group 128 reads 3.7 GB of codes and scales for one sequence, 1.24 ms at 3.0 TB/s, and a head
 // of 1.05 GB, 0.29 at 3.66; the bar of 550 tokens/s leaves 0.29 ms for the rest of the step.
 #pragma once
