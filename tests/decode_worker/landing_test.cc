@@ -208,8 +208,24 @@ TEST(Landing, AWriterThatIsLostLeavesItsSelfTestToTheNextAndIsCounted) {
   w.Until([&] { return w.other->tests > 0; });
 }
 
+TEST(Landing, WhereNoTransportOpensTheFirstReasonIsTheAnswer) {
+  engine::SteppedEngine h{engine::SteppedEngineOptions{}};
+  SteadyClock clock;
+  worker::HandLoop loop;
+  Told told;
+  worker::WorkerConfig config;
+  config.transport = "shm";
+  int opened = 0;
+  const auto make = [&](const LandingShape&, TransportEvents&) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    return absl::UnavailableError(StrCat("reason ", ++opened));
+  };
+  const auto landing = Landing::Create(config, worker::PoolOf(h.memory()), "d1", clock, loop, told, make);
+  EXPECT_EQ(landing.status(), absl::UnavailableError("reason 1"));
+}
+
 TEST(Landing, ASelfTestThatFailedIsCountedWhereItsWriterHasTheSlot) {
   World w;
+  const CaughtLog log;
   w.mine->Say(SelfTestMessage{});
   w.Until([&] { return w.mine->tests == 1; });
   w.other->Say(SelfTestMessage{.step = SelfTestMessage::Step::kOver});
@@ -218,6 +234,7 @@ TEST(Landing, ASelfTestThatFailedIsCountedWhereItsWriterHasTheSlot) {
   w.mine->Say(SelfTestMessage{.step = SelfTestMessage::Step::kOver});
   w.Settle(*w.mine);
   EXPECT_EQ(w.landing->counters().self_tests_failed, 1);
+  EXPECT_EQ(log.Count("a prefill worker's self-test by"), 1);
   w.mine->Say(SelfTestMessage{.step = SelfTestMessage::Step::kFull});
   w.Settle(*w.mine);
   EXPECT_EQ(w.landing->counters().self_tests_failed, 1);
@@ -342,6 +359,7 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
   EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
   EXPECT_EQ(w.landing->counters().unreadable_slots, 1);
   EXPECT_EQ(w.landing->counters().slots, 3);
+  EXPECT_GT(w.landing->Figures().nanoseconds, 0);
 
   EXPECT_EQ(place(1, false, /*tell=*/true), "Scattered Told ");
   w.Until([&] { return !w.mine->heard.empty(); });

@@ -102,6 +102,23 @@ TEST(TcpConnection, MessagesThatCameTogetherAreReadTogether) {
   EXPECT_THAT(end.heard.messages, ElementsAreArray(said));
 }
 
+TEST(TcpConnection, WhoSaysMuchLeavesOthersTheirTurn) {
+  ConnectionEnd end(SOCK_STREAM);
+  constexpr size_t kAll = 1000;
+  std::string all = Frame({.kind = FrameKind::kHello}, "");
+  for (size_t i = 0; i < kAll; ++i) all += Message("a");
+  end.Say(all);
+  end.Pump();
+  const size_t in_a_turn = end.heard.messages.size();
+  EXPECT_GT(in_a_turn, 0u);
+  EXPECT_LT(in_a_turn, kAll / 2);
+  while (end.heard.messages.size() < kAll) {
+    const size_t before = end.heard.messages.size();
+    end.Pump();
+    ASSERT_GT(end.heard.messages.size(), before);
+  }
+}
+
 /// Whoever knows no more than our address has this much read and no more.
 TEST(TcpConnection, OfAStrangerNothingIsReadBehindTheFirstHeader) {
   ConnectionEnd end(SOCK_STREAM);

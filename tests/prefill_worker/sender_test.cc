@@ -361,6 +361,21 @@ TEST(SenderOutbox, ASourceThatChangedNeedsNoBuffer) {
   EXPECT_EQ(w.sender->counters().slots, 2);
 }
 
+TEST(Sender, APeerThatIsCutIsLostWhereItsMemoryIsSafeFromUs) {
+  World w;
+  w.Connect();
+  w.sender->Cut(6);  // nobody
+  w.sender->Cut(kPeer);
+  w.Until([&] { return w.decode.log == "Hello(p1) Lost "; });
+  EXPECT_EQ(w.told.log, "PeerLost ");
+
+  World shared(true, 0);
+  shared.Connect();
+  shared.sender->Cut(kPeer);
+  shared.Settle();
+  EXPECT_EQ(shared.told.log, "") << "a process that maps the memory is not cut off before it has left";
+}
+
 TEST(Sender, TwoPeersAreTwo) {
   World w;
   w.Connect();

@@ -100,6 +100,7 @@ TEST(LoadReports, WhatAChoiceDependsOnIsNews) {
       {"a ticket more", [](v1::Load& l) { l.mutable_handoff()->set_tickets(2); }},
       {"tokens are promised", [](v1::Load& l) { l.mutable_handoff()->set_reserved_tokens(16); }},
       {"a slot is in quarantine", [](v1::Load& l) { l.mutable_handoff()->set_quarantined_slots(1); }},
+      {"a slot waits", [](v1::Load& l) { l.mutable_handoff()->set_slots_waiting(1); }},
       {"a peer more", [](v1::Load& l) { l.mutable_handoff()->add_peers(); }},
       {"a path is faster", [](v1::Load& l) { l.mutable_handoff()->mutable_peers(0)->set_gigabytes_per_second(9); }},
       {"another transport", [](v1::Load& l) { l.mutable_handoff()->set_transport("tcp"); }}};

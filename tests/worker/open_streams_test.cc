@@ -84,6 +84,14 @@ TEST_F(Callers, OfAllHostsTheOneWithMostGivesWay) {
   EXPECT_EQ(streams_.cut_off(), 4);
 }
 
+TEST_F(Callers, OfAnotherHostNobodyGivesWayHoweverLongItHasTakenNothing) {
+  FakeStream& router = Open("ipv4:10.0.0.1:40");
+  router.now.bytes = 1;
+  Pass(seconds(2));
+  for (int i = 0; i < 8; ++i) Open(StrCat("ipv4:10.0.0.7:", i));
+  EXPECT_EQ(router.why, "");
+}
+
 /// Ends at once, as a stream may whose caller is gone.
 struct EndingStream final : OpenStream {
   Unread unread() const override { return {}; }
