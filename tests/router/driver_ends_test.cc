@@ -104,6 +104,35 @@ TEST_F(DriverEnds, WhatWasComputedAgainBeforeItsFirstTokenIsARetry) {
   EXPECT_EQ(Counted("baton_migrations_total"), "0");
 }
 
+TEST_F(DriverEnds, ARequestThatHadToWaitForAShareOfTheBudgetMayWaitForOneAgain) {
+  const Running a = Ask("a"), b = Ask("b");
+  for (int32_t round : {0, 1}) {
+    workers_.next = {{round == 0 ? kD2 : kD1}};
+    for (const char* id : {"a", "b"}) Lose(id, round == 0 ? kD1 : kD2);
+    Sent();
+    Token("a", round);
+    EXPECT_NE(Sent().find("attach"), std::string::npos) << "its turn, round " << round;
+    Token("b", round);
+  }
+  Token("b", 2);
+  EXPECT_EQ(b.sink->end, "done");
+}
+
+TEST_F(DriverEnds, APrefillWorkerThatFailedIsNotAskedForTheSamePromptAgain) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  Prefilled("r", 1, 1, absl::UnavailableError("lost"));
+  EXPECT_EQ(workers_.not_to_prefill, std::vector<WorkerId>{kP});
+}
+
+TEST_F(DriverEnds, APromptOfFewTokensIsComputedWhereItIsDecoded) {
+  workers_.next = {{kD1, true, 8}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  EXPECT_EQ(Sent(), "reserve w1 r/1, attach w1 g1 @8 ticket e0");
+}
+
 TEST_F(DriverEnds, AFinishedRequestSaysHowLongOthersWait) {
   const Running r = Ask("r"), waits = Ask("waits");
   workers_.clock.Advance(std::chrono::milliseconds(800));

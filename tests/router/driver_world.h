@@ -24,6 +24,7 @@ class ScriptedWorkers final : public Workers {
   struct Choice {
     WorkerId decode;
     bool pair = false;
+    uint32_t local_prefill_tokens = 0;
   };
   static constexpr WorkerId kP{0, 1}, kD1{1, 2}, kD2{2, 3}, kOther{3, 4};  // the last has other numerics
   absl::StatusOr<RoutedTo> Choose(const TokenizedRequest&, uint32_t, const std::vector<WorkerId>&, bool pair_allowed,
@@ -34,11 +35,14 @@ class ScriptedWorkers final : public Workers {
     const Choice choice = next.front();
     if (next.size() > 1) next.pop_front();
     RoutedTo placement{.worker = choice.decode, .ticket = LoadShare(load, 0)};
+    placement.local_prefill_tokens = choice.local_prefill_tokens;
     if (choice.pair)
       placement.prefill = std::make_unique<RoutedTo>(RoutedTo{.worker = kP, .ticket = LoadShare(load, 8)});
     return placement;
   }
-  absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest&, const std::vector<WorkerId>&, WorkerId) override {
+  absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest&, const std::vector<WorkerId>& excluded,
+                                         WorkerId) override {
+    not_to_prefill = excluded;
     return RoutedTo{.worker = kP, .ticket = LoadShare(load, 8)};
   }
   bool MayComeBack(bool) const override { return true; }
@@ -65,6 +69,7 @@ class ScriptedWorkers final : public Workers {
   std::map<std::string, std::shared_ptr<LegEvents>> events;
   std::map<std::string, uint64_t> gen;
   std::vector<std::string> tickets;
+  std::vector<WorkerId> not_to_prefill;
   std::string sent, forgotten, so_far;
   bool with_prefill = false;
   uint32_t deadline_ms = 0;
