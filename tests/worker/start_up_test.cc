@@ -50,6 +50,19 @@ TEST(KvBudget, OfAGpuThatHasTooLittleLeftIsRefusedWithWhatIsFree) {
   EXPECT_THAT(of_flag, AllOf(HasSubstr("100000 given"), Not(HasSubstr("utilization"))));
 }
 
+TEST(KvBudget, AHeadThatSeveralRanksKeepCountsForEach) {
+  engine::ModelConfig model = engine::ReadHfConfig(kModel)->config;
+  model.num_heads = 8;
+  model.num_kv_heads = 2;
+  const KvLayout layout = engine::MakeKvLayout(model, DType::kBF16, 16).value();
+  const auto heads = [&](int tensor_size) {
+    return KeptLayout(model, engine::RankPlace::Of(0, tensor_size, 1, 1), layout).groups[0].planes[1].heads;
+  };
+  EXPECT_EQ(heads(1), 2);
+  EXPECT_EQ(heads(2), 2);
+  EXPECT_EQ(heads(8), 8);
+}
+
 TEST(KvBudget, TheFlagCounts) {
   WorkerConfig c = StartConfig();
   c.kv_cache_memory = 12345;
