@@ -109,6 +109,14 @@ TEST(CanaryBook, ManyWithOnePartnerShareIt) {
   EXPECT_EQ(f.runs.size(), 20u);
 }
 
+TEST(CanaryBook, WhatAWorkerWaitsForIsSaidOnce) {
+  CanaryBook book;
+  for (const size_t said : {1, 0, 0}) {
+    book.Serve({Prefill(0)}, kCanaryStart);
+    EXPECT_EQ(book.TakeActions().size(), said);
+  }
+}
+
 TEST(CanaryBook, APrefillWorkerWaitsForOneThatDecodesWhichIsAskedAloneWithoutIt) {
   Fixture f;
   f.Serve({Prefill(0)});

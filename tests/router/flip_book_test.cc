@@ -265,6 +265,18 @@ TEST(FlipBook, WhoIsTheLastThatDecodesOnceItHasDrainedGoesOnDecoding) {
   }
 }
 
+TEST(FlipBook, WhoIsTheLastForAMomentWhileItDrainsChangesAllTheSame) {
+  World w;
+  ASSERT_TRUE(w.book.Begin(kSlot, Decoding(false, false), WorkerRole::kPrefill, kPatience, w.now).ok());
+  w.Take();
+  FlipBook::Worker busy = Decoding(true, false);
+  busy.idle = false;
+  w.Look(busy);
+  EXPECT_EQ(w.Take(), "=");
+  w.Look(Decoding(false, false));
+  EXPECT_EQ(w.Take(), "Order →changes");
+}
+
 TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {
   World w;
   ASSERT_TRUE(w.book.Begin(kSlot, Decoding(false, false), WorkerRole::kPrefill, kPatience, w.now).ok());
@@ -329,7 +341,9 @@ TEST(FlipBook, WhoHasChangedIsLookedAtForAWhile) {
   EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, second), "Hold Order →changes");
   EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, FlipBook::kWatched), "=, no more") << "too late";
   EXPECT_EQ(looks(ChangedToPrefill(), alone, another, second), "=, no more") << "others have changed it";
-  EXPECT_EQ(looks(ChangedToPrefill(), alone, Away(), second), "=") << "nobody can tell it";
+  FlipBook::Worker away = Away();
+  away.none_decodes = true;
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, away, second), "=") << "nobody can tell it";
   EXPECT_EQ(looks(ChangedToPrefill(/*force=*/true), alone, alone, second), "=, no more") << "it was wanted so";
 }
 

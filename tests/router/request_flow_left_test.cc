@@ -91,6 +91,29 @@ TEST(RequestFlowLeft, WhileALegThatWasIdleWaitsForAnotherWorkerTheTotalTimeRuns)
   EXPECT_EQ(flow.worker(), WorkerId{}) << "it is on none";
 }
 
+TEST(RequestFlowLeft, TheLastChoiceOfALegThatOthersHaveLeftOrEndedCancelsAllOfIt) {
+  RequestFlow flow("r", kPrompt, 3, Limits(), kStart);
+  flow.Start(), flow.WorkerChosen(kA, kStart);
+  for (const uint32_t index : {0, 1, 2}) flow.News(Tokens(1, index, kPrompt, {7}), kStart);
+  flow.TakeActions();
+  flow.ChoiceStopped(0);
+  EXPECT_THAT(Taken(flow), HasSubstr(" r g1 c0, "));
+  flow.News(Tokens(1, 1, kPrompt + 1, {8}, FinishReason::kLength), kStart);
+  flow.TakeActions();
+  flow.ChoiceStopped(2);
+  EXPECT_THAT(Taken(flow), HasSubstr(" r g1, ")) << "not of choice 2 alone";
+}
+
+TEST(RequestFlowLeft, AChoiceThatEndedWithoutATokenIsNotAskedForAgain) {
+  RequestFlow flow("r", kPrompt, 2, Limits(), kStart);
+  flow.Start(), flow.WorkerChosen(kA, kStart);
+  flow.News(Tokens(1, 0, kPrompt, {}, FinishReason::kLength), kStart);
+  flow.WorkerLost(kA, Gone(), kStart);
+  flow.TakeActions();
+  flow.WorkerChosen(kB, kStart);
+  EXPECT_EQ(Taken(flow), StrCat("attach w", kB.index, " g2 @", kPrompt, " c1"));
+}
+
 TEST(RequestFlowLeft, AnErrorWithoutAStatusIsAnError) {
   RequestFlow flow = FlowIn(State::kAttached);
   for (uint64_t gen = 1; flow.state() != State::kDone && gen < 5; ++gen) {

@@ -198,6 +198,14 @@ TEST(LoadShare, TheOldestPromptShrinksAtTheWorkersRate) {
   EXPECT_EQ(load->QueuedTokens(400), 100) << "an idle worker is no head start";
 }
 
+TEST(LoadShare, OfThePromptsUnderWayTheOneThatBeginsMostAlikeCounts) {
+  FakeClock clock;
+  auto load = std::make_shared<OutstandingLoad>(clock);
+  const auto keys = [](std::vector<uint64_t> k) { return std::make_shared<const std::vector<uint64_t>>(std::move(k)); };
+  LoadShare alike(load, 10, 48, keys({1, 2, 3})), less(load, 10, 48, keys({1, 7, 8}));
+  EXPECT_EQ(load->UnitsUnderWay(std::vector<uint64_t>{1, 2, 3}), 3u);
+}
+
 TEST(LoadShare, APromptUnderWayWillBeHeld) {
   FakeClock clock;
   auto load = std::make_shared<OutstandingLoad>(clock);
