@@ -206,6 +206,9 @@ TEST(SelfTestSlot, AGrantIsOneWritersAndOneTurns) {
   s.slot.OnMessage(1, {.step = Step::kFull, .slot = granted, .bytes = 4096, .seed = 5}, s.now);
   EXPECT_TRUE(s.sent.back().second.ok);
   EXPECT_FALSE(s.slot.MayLand(1, granted)) << "that turn is over";
+  const size_t said = s.sent.size();
+  s.slot.OnMessage(1, {.step = Step::kFull, .slot = granted, .bytes = 4096, .seed = 5}, s.now);
+  EXPECT_EQ(s.sent.size(), said) << "a message of it that comes twice is not answered twice";
   s.slot.OnMessage(1, {.step = Step::kOver, .ok = true}, s.now);
   EXPECT_EQ(s.sent.back().first, 2u);
   EXPECT_EQ(s.sent.back().second.step, Step::kGrant);

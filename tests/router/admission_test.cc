@@ -112,6 +112,10 @@ TEST(Admission, PredictedWaitFollowsFinishedRequests) {
   EXPECT_EQ(admission.PredictedWaitMs(), 400) << "two of them run: one ends every 400 ms";
   admission.Finished(std::chrono::milliseconds(1600));
   EXPECT_EQ(admission.PredictedWaitMs(), 440) << "the newest request is a tenth of the mean: 880 ms";
+  std::vector<std::variant<AdmissionHold, ApiError>> others;
+  while (admission.running() < 10) others.push_back(admission.Enter({}, {}));
+  EXPECT_EQ(std::get<ApiError>(admission.Enter({}, {})).overload->predicted_wait_ms, 88)
+      << "who is refused hears of it";
 }
 
 // A key by its number; the accounts outlive what is asked of them.

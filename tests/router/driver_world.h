@@ -133,7 +133,7 @@ class RequestDriverTest : public ::testing::Test {
     Running running;
     std::vector<AdmissionHold> tickets;
     tickets.push_back(std::get<AdmissionHold>(admission_.Enter({}, {})));
-    running.call = std::make_shared<RequestDriver>(services_, loop_, std::move(g), std::move(texts),
+    running.call = std::make_shared<RequestDriver>(services_, *calls_loop_, std::move(g), std::move(texts),
                                                    workers_.clock.Now(), std::move(tickets), running.sink);
     running.call->Start();
     return running;
@@ -177,6 +177,7 @@ class RequestDriverTest : public ::testing::Test {
   Admission admission_{8, 100000, /*several_keys=*/true};  // outlives the requests, which workers_ holds
   ScriptedWorkers workers_;
   HandEventLoop loop_;
+  EventLoop* calls_loop_ = &loop_;  ///< of requests that are asked from now on
   RetryBudget budget_{0, 1, admission_};
   RouterMetrics metrics_{"m"};
   const CallServices services_{config_, *model_, workers_.clock, workers_, admission_, budget_, metrics_};

@@ -16,6 +16,7 @@ TEST_F(FleetTest, AProcessAtTwoAddressesTakesRequestsAtTheOneThatIsLeftAndIsRele
   Start(), List({"a"});
   List({"b"}), List({"a", "b"});  // it has moved, and is listed where it was again
   EXPECT_EQ(View("a").held, "it serves at b");
+  EXPECT_EQ(fleet_->Status().at(0).state, "draining") << "as people see it";
   const CaughtLog log;
   List({"a"});
   EXPECT_EQ(View("a").held, "");
@@ -73,6 +74,68 @@ TEST_F(FleetTest, APathThatNobodyHasMeasuredIsAsFastAsThoseThatSomebodyHasInTheM
   for (const ExplainedCost& one : route->costs) EXPECT_DOUBLE_EQ(one.cost.transfer_ms, 64 * 0.5) << one.prefill->index;
   EXPECT_EQ(fleet_->PathOf(View("met").id, View("d").id).path, "way");
   EXPECT_EQ(fleet_->PathOf(View("unmet").id, View("d").id).path, "");
+}
+
+TEST_F(FleetTest, AnAnswerThatHasBegunGoesOnOnOneWorker) {
+  Worker("d", kDecodes, "d"), Worker("p", kPrefills, "p").facts.prefill_tokens_per_s = 1e6;
+  config_.local_prefill_max_tokens = 0;
+  Start(), List({"d", "p"});
+  EXPECT_NE(fleet_->Choose(Request(64), 64, {}, /*with_prefill=*/true, "")->prefill, nullptr);
+  EXPECT_EQ(fleet_->Choose(Request(64), 64, {}, /*with_prefill=*/false, "x")->prefill, nullptr);
+}
+
+TEST_F(FleetTest, WhereNoWorkerIsReadyTheReasonHasThePhaseOfOneThatLoads) {
+  FarWorker& far = Worker("a", kAll, "p");
+  Start();
+  const auto why = [&] { return std::string(fleet_->Choose(Request(4), 4, {}, true, "").status().message()); };
+  EXPECT_EQ(why().find(" %)"), std::string::npos) << why();
+  far.phase = "reading weights", far.progress = 0.4;
+  List({"a"});
+  EXPECT_NE(why().find(" (reading weights 40 %)"), std::string::npos) << why();
+}
+
+TEST_F(FleetTest, AChangeOfARoleStaysWhereAnotherDecodes) {
+  FarWorker& changes = Worker("a", kDecodes, "before");
+  Worker("b", kDecodes, "b");
+  Start(), List({"a", "b"});
+  fleet_->Flip({.worker = "a", .to = kPrefills}, [](const absl::StatusOr<LinkView>&) {});
+  loop_.Advance(std::chrono::seconds(1));
+  ASSERT_TRUE(changes.flips);
+  Worker("a", kPrefills, "after");
+  std::exchange(changes.flips, nullptr)({absl::OkStatus(), "after", 0, 0});
+  changes.relay.on_closed(absl::UnavailableError("it changes"));
+  loop_.Advance(std::chrono::seconds(2));
+  EXPECT_EQ(View("a").flip->stage, FlipStage::kDone) << View("a").flip->why;
+  EXPECT_FALSE(changes.flips) << "nobody orders it back";
+}
+
+TEST_F(FleetTest, AWorkerThatHasLeftBeforeItAnsweredChangesNothing) {
+  config_.heartbeat_timeout_ms = config_.step_stall_ms = 1000000;
+  Worker("a", kAll, "p");
+  FarWorker& slow = Worker("b", kAll, "q");
+  slow.facts.vocab_size = 50, slow.thinks = true;
+  Start(), List({"a", "b"}), List({"a"});
+  loop_.Advance(2 * Roster::kLinger);
+  ASSERT_EQ(fleet_->Views().size(), 1u);
+  slow.answers();
+  EXPECT_EQ(fleet_->model_facts()->vocab_size, 100);
+  slow.answers = nullptr;
+}
+
+TEST_F(FleetTest, WhereOnlyPrefillWorkersAreReadyARequestMayBeTriedAgain) {
+  Worker("p", kPrefills, "p");
+  Start(), List({"p"});
+  EXPECT_EQ(fleet_->Choose(Request(4), 4, {}, true, "").status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(FleetTest, APrefillWorkerThatIsLostKeepsADecodeWorkerFromNothing) {
+  FarWorker& lost = Worker("p", kPrefills, "p");
+  Worker("d", kDecodes, "d");
+  Start(), List({"p"});
+  lost.greets = absl::UnavailableError("nobody");
+  lost.relay.on_closed(absl::UnavailableError("gone"));
+  List({"p", "d"});
+  EXPECT_TRUE(fleet_->ReadinessNow().ready) << fleet_->ReadinessNow().detail;
 }
 
 TEST_F(FleetTest, AWorkerAloneMayComeBackWithAnotherModel) {

@@ -68,11 +68,16 @@ class NowLoop final : public EventLoop {
 /// What is at an address: its facts are what it says when it is greeted next.
 struct FarWorker {
   absl::Status greets;
+  std::string phase;  ///< not empty: it loads
+  double progress = 0;
   WorkerFacts facts;
   WorkerWire::RelayHandlers relay;
   WorkerWire::WatchHandlers watch;
   uint64_t said = 0;             ///< events
   std::vector<std::string> met;  ///< landing addresses
+  std::function<void(FlipAnswer)> flips;
+  bool thinks = false;            ///< a greeting is answered when the test does so
+  std::function<void()> answers;  ///< the one that was thought about
 };
 
 class GreetedWire final : public WorkerWire {
@@ -80,9 +85,13 @@ class GreetedWire final : public WorkerWire {
   explicit GreetedWire(FarWorker& far) : far_(far) {}
   void Handshake(const std::string&, Duration, std::function<void(HandshakeAnswer)> done) override {
     HandshakeAnswer hello{far_.greets};
+    hello.loading = !far_.phase.empty(), hello.phase = far_.phase, hello.progress = far_.progress;
     hello.protocol = WorkerProtocol();
     hello.facts = far_.facts;
-    done(std::move(hello));
+    if (far_.thinks)
+      far_.answers = [done = std::move(done), hello] { done(hello); };
+    else
+      done(std::move(hello));
   }
   void OpenRelay(uint64_t, RelayHandlers handlers) override { far_.relay = std::move(handlers); }
   void OpenWatch(WatchHandlers handlers) override { far_.watch = std::move(handlers), far_.said = 0; }
@@ -93,7 +102,7 @@ class GreetedWire final : public WorkerWire {
   }
   void Renew(uint64_t, const std::vector<LegRenewal>&) override {}
   void Meet(uint64_t, const std::string& landing_address) override { far_.met.push_back(landing_address); }
-  void Flip(WorkerRole, Duration, std::function<void(FlipAnswer)>) override {}
+  void Flip(WorkerRole, Duration, std::function<void(FlipAnswer)> done) override { far_.flips = std::move(done); }
   void Shutdown() override {}
 
  private:

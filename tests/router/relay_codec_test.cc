@@ -238,6 +238,44 @@ TEST(RelayCodec, WhatAWorkerSaysOfItsStateHasALength) {
   EXPECT_EQ(decoded.state, LinkState::kDraining) << "what it does counts all the same";
 }
 
+TEST(RelayCodec, EachFigureOfAHandoffHasItsPlace) {
+  v1::Load l;
+  v1::HandoffLoad& h = *l.mutable_handoff();
+  h.set_tickets(1), h.set_jobs(2), h.set_granted_slots(3), h.set_quarantined_slots(4), h.set_free_slots(5),
+      h.set_reserved_tokens(6), h.set_bytes(7), h.set_slots(8), h.set_wire_digest_mismatches(9),
+      h.set_source_digest_mismatches(10), h.set_lanes_failed(11), h.set_recomputes(12), h.set_opens_refused(13),
+      h.set_reserves_refused(14), h.set_no_room(15), h.set_resent_segments(16), h.set_unclean_closes(17),
+      h.set_self_tests_failed(18), h.set_peers_lost(19), h.set_unreadable_slots(20), h.set_rings_written_off(21),
+      h.set_slots_waiting(22), h.set_connections_refused(23);
+  h.set_seconds(0.5);
+  const HandoffLoad out = DecodeLoad(l).handoff;
+  const std::vector<int64_t> told = {out.tickets,
+                                     out.jobs,
+                                     out.granted_slots,
+                                     out.quarantined_slots,
+                                     out.free_slots,
+                                     out.reserved_tokens,
+                                     out.bytes,
+                                     out.slots,
+                                     out.wire_digest_mismatches,
+                                     out.source_digest_mismatches,
+                                     out.lanes_failed,
+                                     out.recomputes,
+                                     out.opens_refused,
+                                     out.reserves_refused,
+                                     out.no_room,
+                                     out.resent_segments,
+                                     out.unclean_closes,
+                                     out.self_tests_failed,
+                                     out.peers_lost,
+                                     out.unreadable_slots,
+                                     out.rings_written_off,
+                                     out.slots_waiting,
+                                     out.connections_refused};
+  for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], static_cast<int64_t>(i) + 1);
+  EXPECT_EQ(out.seconds, 0.5);
+}
+
 // Costs are made of them, and compared: one NaN is neither less nor more than any.
 TEST(RelayCodec, FiguresOfAWorkerAreNumbers) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();

@@ -58,6 +58,19 @@ TEST_F(RequestInputTest, AnAnswerThatMustBeLongerThanTheContextIsRefusedForThat)
   EXPECT_EQ(AtFault(Model(), input), "min_tokens");
 }
 
+TEST_F(RequestInputTest, ScoresAreBoundedWhereverTheyAreAskedForAndABiasedTokenIsOneThatThereIs) {
+  const ModelText model = Model();
+  RequestInput answer = Tokens(8), prompt = answer, bias = answer;
+  answer.sampling.logprobs = prompt.sampling.prompt_logprobs = config_.max_logprobs;
+  bias.sampling.logit_bias = {{547, 1.0F}};
+  for (const RequestInput& good : {answer, prompt, bias}) EXPECT_EQ(AtFault(model, good), "");
+  answer.sampling.logprobs = prompt.sampling.prompt_logprobs = config_.max_logprobs + 1;
+  bias.sampling.logit_bias = {{548, 1.0F}};
+  EXPECT_EQ(AtFault(model, answer), "logprobs");
+  EXPECT_EQ(AtFault(model, prompt), "prompt_logprobs");
+  EXPECT_EQ(AtFault(model, bias), "logit_bias");
+}
+
 TEST_F(RequestInputTest, StopStringsAreBoundedInNumberAndInBytes) {
   const ModelText model = Model();
   RequestInput input = Tokens(8);
