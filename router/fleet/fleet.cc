@@ -83,6 +83,7 @@ Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMa
       key_from_file_(key_from_file),
       created_(clock.Now()),
       roster_(kMaxWorkers),
+      flips_(std::chrono::milliseconds(config.heartbeat_timeout_ms)),
       key_(key),
       hasher_(std::make_shared<const PrefixHasher>(key)) {}
 

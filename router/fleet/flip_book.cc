@@ -83,13 +83,8 @@ void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint
                "it is the last that decodes by now: without it every request fails (--force)", now);
   }
   if (worker.idle) {
-    flip.view.stage = FlipStage::kChanges;
-    flip.number = ++last_;
-    flip.told = now;
     const Duration left = flip.until == TimePoint::max() ? Duration::zero() : flip.until - now;
-    actions_.emplace_back(OrderFlip{slot, flip.number, flip.view.to, left});
-    actions_.emplace_back(ShowFlip{slot, flip.view});
-    return;
+    return Order(slot, flip, flip.view.to, left, now);
   }
   if (now < flip.until) return;
   End(slot, flip, FlipStage::kFailed,
@@ -153,7 +148,7 @@ void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoin
 
 void FlipBook::Watch(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
   const bool another = worker.connected && worker.incarnation != flip.next;
-  if (another || now - flip.done >= kWatched) {
+  if (another || now - flip.done >= watched_) {
     flip.watched = false;
     return;
   }
@@ -168,12 +163,17 @@ void FlipBook::Watch(int32_t slot, Flip& flip, const Worker& worker, TimePoint n
 void FlipBook::TurnBack(int32_t slot, Flip& flip, TimePoint now) {
   flip.back = true;
   flip.watched = false;
-  flip.view.stage = FlipStage::kChanges;
   flip.incarnation = flip.next;
+  Order(slot, flip, WorkerRole::kDecode, Duration::zero(), now);
+}
+
+/// Shown first: whoever hears of the change by the worker finds it here.
+void FlipBook::Order(int32_t slot, Flip& flip, WorkerRole to, Duration patience, TimePoint now) {
+  flip.view.stage = FlipStage::kChanges;
   flip.number = ++last_;
   flip.told = now;
-  actions_.emplace_back(OrderFlip{slot, flip.number, WorkerRole::kDecode, Duration::zero()});
   actions_.emplace_back(ShowFlip{slot, flip.view});
+  actions_.emplace_back(OrderFlip{slot, flip.number, to, patience});
 }
 
 absl::Status FlipBook::Undo(int32_t slot, TimePoint now) {

@@ -74,10 +74,12 @@ class FlipBook {
  public:
   /// For one that was told, or drained, and went; and for one that went without a word before it was told.
   static constexpr Duration kReturnWithin = std::chrono::seconds(30), kBackWithin = std::chrono::seconds(1);
-  /// What is seen of others may be older than a change: a connection in which nothing is heard counts for as long as
-  /// --heartbeat-timeout-ms says, 3 s.
-  static constexpr Duration kWatched = std::chrono::seconds(10);
+  /// Beyond --heartbeat-timeout-ms, for which a connection counts in which nothing is heard: what is seen of others may
+  /// be older than a change by that.
+  static constexpr Duration kWatchedBeyond = std::chrono::seconds(7);
   static constexpr Duration kTick = std::chrono::milliseconds(20);
+
+  explicit FlipBook(Duration heartbeat_timeout) : watched_(heartbeat_timeout + kWatchedBeyond) {}
 
   /// A worker at one moment.
   struct Worker {
@@ -129,10 +131,12 @@ class FlipBook {
   void Release(int32_t slot, Flip& flip);
   void Watch(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void TurnBack(int32_t slot, Flip& flip, TimePoint now);
+  void Order(int32_t slot, Flip& flip, WorkerRole to, Duration patience, TimePoint now);
   void Away(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now);
 
+  Duration watched_;
   std::map<int32_t, Flip> flips_;  ///< by slot; the latest of each
   uint64_t last_ = 0;
   std::vector<FlipAction> actions_;

@@ -225,9 +225,9 @@ class TwoRouters(Routers):
         with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
             a, b = self.both([p, d], ["--local-prefill-max-tokens", 8, "--heartbeat-timeout-ms", 60000])
             with a, b:
-                want = answer(a, BODY)
                 body, got = {**BODY, "prompt": f"another one: {LONG}"}, []
-                alone = answer(a, {**body, "cache_salt": "of another cache"})
+                want, alone = answer(a, BODY), answer(a, {**body, "cache_salt": "of another cache"})
+                b.wait_until(lambda: most_jobs(b) == total(b, "baton_handoff_tickets", role="decode") == 0, "no leg of before is reported")
                 try:
                     stop_all_threads(p.process.pid)  # the leg waits in its socket until there is a ticket
                     leg = threading.Thread(target=lambda: got.append(answer(b, body)))

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kSlot = 4;
 constexpr TimePoint kFlipStart{std::chrono::hours(1)};
-constexpr Duration kPatience = std::chrono::seconds(5);
+constexpr Duration kPatience = std::chrono::seconds(5), kHeartbeatTimeout = std::chrono::seconds(20);
 
 FlipBook::Worker Serving(const std::string& incarnation, WorkerRole role) {
   return {.connected = true, .idle = true, .takes = true, .role = role, .incarnation = incarnation};
@@ -38,7 +38,7 @@ FlipBook::Worker LeftDraining() {
 
 /// A book with one worker, and what it said, as words.
 struct World {
-  FlipBook book;
+  FlipBook book{kHeartbeatTimeout};
   FlipView shown;
   uint64_t number = 0;
   TimePoint now = kFlipStart;
@@ -94,7 +94,7 @@ TEST(FlipBook, EveryStateAgainstEveryEvent) {
   const Row rows[] = {
       {"Begin", [](World& w) { w.Begin().IgnoreError(); }, {"=", "=", "=", "Hold →drains", "Hold →drains"}},
       {"Look: requests run", [](World& w) { w.Look(BusyWorker()); }, {"=", "=", "=", "=", "="}},
-      {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"Order →changes", "=", "=", "=", "="}},
+      {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"→changes Order", "=", "=", "=", "="}},
       {"Look: not connected", [](World& w) { w.Look(Away()); }, {"=", "=", "=", "=", "="}},
       {"Look: in its new role",
        [](World& w) { w.Look(kChanged); },
@@ -134,7 +134,7 @@ TEST(FlipBook, TheTimesOfItsStagesAreShown) {
   EXPECT_EQ(w.Take(), "Hold →drains");
   w.now += std::chrono::milliseconds(100);
   w.Look(kIdle);
-  EXPECT_EQ(w.Take(), "Order →changes");
+  EXPECT_EQ(w.Take(), "→changes Order");
   w.now += std::chrono::milliseconds(50);
   w.Answer();
   w.now += std::chrono::milliseconds(10);
@@ -193,7 +193,7 @@ TEST(FlipBook, AWorkerThatChangesForAnotherRouterJustNowMayBeOrderedTo) {
 }
 
 TEST(FlipBook, AWorkerThatDrainedAndWentIsWaitedForAsLongAsOneThatReturns) {
-  FlipBook book;
+  FlipBook book{kHeartbeatTimeout};
   ASSERT_TRUE(book.Begin(kSlot, kIdle, WorkerRole::kDecode, Duration::zero(), kFlipStart).ok());
   book.Look(kSlot, LeftDraining(), kFlipStart);
   book.Look(kSlot, LeftDraining(), kFlipStart + FlipBook::kReturnWithin - std::chrono::milliseconds(1));
@@ -258,7 +258,7 @@ TEST(FlipBook, WhoIsTheLastThatDecodesOnceItHasDrainedGoesOnDecoding) {
     ASSERT_TRUE(w.book.Begin(kSlot, others_decode, WorkerRole::kPrefill, kPatience, w.now, force).ok());
     w.Take();
     w.Look(Decoding(true, false));
-    EXPECT_EQ(w.Take(), force ? "Order →changes" : "Release →failed");
+    EXPECT_EQ(w.Take(), force ? "→changes Order" : "Release →failed");
     if (!force) {
       EXPECT_NE(w.shown.why.find("the last that decodes by now"), std::string::npos);
     }
@@ -281,13 +281,13 @@ TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {
   World w;
   ASSERT_TRUE(w.book.Begin(kSlot, Decoding(false, false), WorkerRole::kPrefill, kPatience, w.now).ok());
   w.Look(Decoding(false, false));
-  EXPECT_EQ(w.Take(), "Hold →drains Order →changes");
+  EXPECT_EQ(w.Take(), "Hold →drains →changes Order");
   w.Answer();
   EXPECT_EQ(w.Take(), "→returns");
   FlipBook::Worker alone = Serving("new", WorkerRole::kPrefill);
   alone.takes = false, alone.none_decodes = true;
   w.Look(alone);
-  EXPECT_EQ(w.Take(), "Order →changes");
+  EXPECT_EQ(w.Take(), "→changes Order");
   w.book.Answered(kSlot, w.number, {absl::OkStatus(), "newest", 0, 5}, w.now);
   w.Look(alone);
   EXPECT_EQ(w.Take(), "→returns") << "it was seen as it was";
@@ -319,7 +319,7 @@ TEST(FlipBook, WhereNobodyIsSeenToDecodeOnlyLaterItDecodesAgain) {
   EXPECT_EQ(w.Take(), "=") << "it was there meanwhile";
   w.now += FlipBook::kBackWithin;
   w.Look(alone);
-  EXPECT_EQ(w.Take(), "Hold Order →changes");
+  EXPECT_EQ(w.Take(), "Hold →changes Order");
   EXPECT_TRUE(w.book.changes(kSlot));
   w.book.Answered(kSlot, w.number, {absl::OkStatus(), "newest", 0, 5}, w.now);
   w.Look(Serving("newest", WorkerRole::kDecode));
@@ -338,8 +338,9 @@ TEST(FlipBook, WhoHasChangedIsLookedAtForAWhile) {
     return StrCat(w.Take(), w.book.slots().empty() ? ", no more" : "");
   };
   const Duration second = FlipBook::kBackWithin;
-  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, second), "Hold Order →changes");
-  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, FlipBook::kWatched), "=, no more") << "too late";
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, second), "Hold →changes Order");
+  EXPECT_EQ(looks(ChangedToPrefill(), alone, alone, kHeartbeatTimeout + FlipBook::kWatchedBeyond), "=, no more")
+      << "too late";
   EXPECT_EQ(looks(ChangedToPrefill(), alone, another, second), "=, no more") << "others have changed it";
   FlipBook::Worker away = Away();
   away.none_decodes = true;
