@@ -34,6 +34,8 @@ LinkLimits LinkLimitsOf(const RouterConfig& config) {
   return limits;
 }
 
+constexpr Duration kLastWordsTick = milliseconds(5);
+
 /// A call that was cut off says nothing of the request: not when this router cancelled it, nor when the connection
 /// broke under it (gRPC then says CANCELLED, UNKNOWN or INTERNAL). Nor does one that a worker takes for a stranger's:
 /// it has restarted since it was greeted.
@@ -52,6 +54,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& pa
       parts_(parts),
       wire_(std::move(wire)),
       timer_(parts.home.MakeTimer()),
+      closed_timer_(parts.home.MakeTimer()),
       flow_(LinkLimitsOf(parts.config)) {
   view_.address = address;
   view_.id.index = slot;
@@ -79,6 +82,7 @@ void WorkerLink::Stop() {
 
 void WorkerLink::Leave(const absl::Status& why) {
   timer_->Cancel();
+  closed_timer_->Cancel();
   flow_.Stop(why);
   Pump();
 }
@@ -201,8 +205,7 @@ void WorkerLink::Do(OpenSession action) {
   handlers.on_news = [self, session](std::vector<LegNews>& news) { self->OnRelay(session, news); };
   handlers.on_closed = [self, session](absl::Status why) {
     self->parts_.home.Post([self, session, why = std::move(why)] {
-      self->flow_.RelayClosed(session, why, self->parts_.clock.Now());
-      self->Pump();
+      self->OnClosed([&flow = self->flow_, session, why](TimePoint now) { flow.RelayClosed(session, why, now); });
     });
   };
   wire_->OpenRelay(session, std::move(handlers));
@@ -221,8 +224,7 @@ void WorkerLink::Do(OpenWatch action) {
   };
   handlers.on_closed = [self, round](absl::Status why) {
     self->parts_.home.Post([self, round, why = std::move(why)] {
-      self->flow_.WatchClosed(round, why, self->parts_.clock.Now());
-      self->Pump();
+      self->OnClosed([&flow = self->flow_, round, why](TimePoint now) { flow.WatchClosed(round, why, now); });
     });
   };
   wire_->OpenWatch(std::move(handlers));
@@ -233,6 +235,22 @@ void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
   flow_.Watched(round, event, parts_.clock.Now());
   Pump();
   event_ = nullptr;
+}
+
+void WorkerLink::OnClosed(std::function<void(TimePoint)> tell) {
+  if (closed_.empty()) closed_until_ = parts_.clock.Now() + kLastWordsWithin;
+  closed_.push_back(std::move(tell));
+  LookAtClosed();
+}
+
+void WorkerLink::LookAtClosed() {
+  const TimePoint now = parts_.clock.Now();
+  bool drained = false;
+  Look([&](const LinkView& view) { drained = view.state == LinkState::kDraining; });
+  if (drained && !idle() && now < closed_until_ && flow_.state() == LinkFlow::State::kServing)
+    return closed_timer_->ArmAt(now + kLastWordsTick, [this] { LookAtClosed(); });
+  for (const auto& tell : std::exchange(closed_, {})) tell(now);
+  Pump();
 }
 
 void WorkerLink::Do(StoreUnits action) {

@@ -79,6 +79,10 @@ struct LinkView {
 
 class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
  public:
+  /// A worker that drains ends its streams when nothing runs there any more. What it said last on another stream may be
+  /// read later than their end; it is waited for so long.
+  static constexpr Duration kLastWordsWithin = std::chrono::milliseconds(500);
+
   /// What a link is made of; the references must outlive it.
   struct Parts {
     const RouterConfig& config;
@@ -133,6 +137,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Do(ArmLink action);
   void OnHandshake(HandshakeAnswer answer);
   void OnWatch(uint64_t round, WatchEvent event);
+  void OnClosed(std::function<void(TimePoint)> tell);
+  void LookAtClosed();
   void OnRelay(uint64_t session, std::vector<LegNews>& news);
   void OnAnswer(WorkerId id, const LegKey& key, LegAnswer answer);
   absl::Status CheckProtocol(const HandshakeAnswer& answer) const;
@@ -141,12 +147,15 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   const Parts parts_;
   const std::unique_ptr<WorkerWire> wire_;
   std::unique_ptr<EventLoopTimer> timer_;
+  std::unique_ptr<EventLoopTimer> closed_timer_;
 
   // ---- home loop only
   LinkFlow flow_;
   bool pumping_ = false;
-  const WatchEvent* event_ = nullptr;         ///< being handled
-  std::shared_ptr<const WorkerFacts> facts_;  ///< of the handshake being handled
+  const WatchEvent* event_ = nullptr;                   ///< being handled
+  std::shared_ptr<const WorkerFacts> facts_;            ///< of the handshake being handled
+  std::vector<std::function<void(TimePoint)>> closed_;  ///< streams whose end the flow does not know yet
+  TimePoint closed_until_{};
 
   mutable std::mutex mutex_;  // guards what follows
   LinkView view_;

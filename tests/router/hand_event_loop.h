@@ -7,7 +7,7 @@
 
 namespace baton::router {
 
-class HandEventLoop final : public EventLoop {
+class HandEventLoop : public EventLoop {
  public:
   void Post(absl::AnyInvocable<void()> fn) override { posted_.push_back(std::move(fn)); }
   std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<NoTimer>(); }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include "common/str_cat.h"
@@ -10,23 +13,32 @@
 namespace baton::router {
 namespace {
 
+using std::chrono::milliseconds;
+
+/// What a wire was given, to be called by a test.
+struct Held {
+  std::function<void(LegAnswer)> answer;
+  WorkerWire::RelayHandlers relay;
+  WorkerWire::WatchHandlers watch;
+};
+
 /// Greets at once, and keeps what is to be answered.
 class HandWire final : public WorkerWire {
  public:
-  explicit HandWire(std::function<void(LegAnswer)>& answer) : answer_(answer) {}
+  explicit HandWire(Held& held) : held_(held) {}
   void Handshake(const std::string&, Duration, std::function<void(HandshakeAnswer)> done) override {
     HandshakeAnswer hello;
     hello.protocol = WorkerProtocol();
     hello.facts.incarnation = "life";
     done(hello);
   }
-  void OpenRelay(uint64_t, RelayHandlers) override {}
-  void OpenWatch(WatchHandlers) override {}
+  void OpenRelay(uint64_t, RelayHandlers handlers) override { held_.relay = std::move(handlers); }
+  void OpenWatch(WatchHandlers handlers) override { held_.watch = std::move(handlers); }
   bool HasUnread() const override { return false; }
   void CloseSession() override {}
   absl::Status Send(uint64_t, const TokenizedRequest&, const LegOrder&,
                     std::function<void(LegAnswer)> on_answer) override {
-    answer_ = std::move(on_answer);
+    held_.answer = std::move(on_answer);
     return absl::OkStatus();
   }
   void Renew(uint64_t, const std::vector<LegRenewal>&) override {}
@@ -35,7 +47,7 @@ class HandWire final : public WorkerWire {
   void Shutdown() override {}
 
  private:
-  std::function<void(LegAnswer)>& answer_;
+  Held& held_;
 };
 
 class TakesEverybody final : public LinkHost {
@@ -61,28 +73,79 @@ class HeardStatus final : public LegEvents {
   HandEventLoop& loop_;
 };
 
+/// Its timers fire when the test says how late it is.
+class TimedLoop final : public HandEventLoop {
+ public:
+  std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<Timer>(*this); }
+  void Fire(TimePoint now) {
+    for (Timer* timer : timers_) {
+      if (timer->fn && timer->at <= now) std::exchange(timer->fn, nullptr)();
+    }
+    Run();
+  }
+
+ private:
+  struct Timer final : public EventLoopTimer {
+    explicit Timer(TimedLoop& loop) : loop_(loop) { loop.timers_.insert(this); }
+    ~Timer() override { loop_.timers_.erase(this); }
+    void ArmAt(TimePoint when, absl::AnyInvocable<void()> armed) override { at = when, fn = std::move(armed); }
+    void Cancel() override { fn = nullptr; }
+    TimePoint at{};
+    absl::AnyInvocable<void()> fn;
+    TimedLoop& loop_;
+  };
+  std::set<Timer*> timers_;
+};
+
+/// A link to a worker that serves.
+struct World {
+  TimedLoop loop;
+  RouterConfig config;
+  TakesEverybody host;
+  WorkerPrefixes index{1 << 20};
+  FakeClock clock;
+  Held held;
+  std::shared_ptr<WorkerLink> link = std::make_shared<WorkerLink>(
+      0, "worker:7000", WorkerLink::Parts{config, loop, host, index, clock}, std::make_unique<HandWire>(held));
+  std::shared_ptr<HeardStatus> heard = std::make_shared<HeardStatus>(loop);
+
+  World() {
+    link->Start();
+    loop.Run();
+  }
+  void Send(const LegOrder& order) { link->Send(link->View().id, {}, order, heard); }
+  void Drains() {
+    held.watch.on_event({.kind = WatchEvent::Kind::kState,
+                         .incarnation = "life",
+                         .sequence_number = 1,
+                         .state = LinkState::kDraining,
+                         .detail = "changes its role"},
+                        [] {});
+    loop.Run();
+  }
+  void After(Duration d) {
+    clock.Advance(d);
+    loop.Fire(clock.Now());
+  }
+  void StreamsEnd() {
+    held.watch.on_closed(absl::UnavailableError("the worker changes its role"));
+    held.relay.on_closed(absl::UnavailableError("the worker changes its role"));
+    loop.Run();
+  }
+};
+
 /// What a request hears of a leg whose call ended with `code`.
 absl::Status Heard(const LegOrder& order, absl::StatusCode code) {
-  HandEventLoop loop;
-  const RouterConfig config{};
-  TakesEverybody host;
-  WorkerPrefixes index(1 << 20);
-  const FakeClock clock{};
-  std::function<void(LegAnswer)> answer;
-  const auto link = std::make_shared<WorkerLink>(0, "worker:7000", WorkerLink::Parts{config, loop, host, index, clock},
-                                                 std::make_unique<HandWire>(answer));
-  link->Start();
-  loop.Run();
-  const auto heard = std::make_shared<HeardStatus>(loop);
-  link->Send(link->View().id, {}, order, heard);
+  World w;
+  w.Send(order);
   const absl::Status status(code, "as it ended");
   if (std::holds_alternative<ReserveLeg>(order)) {
-    answer(ReserveResult{status});
+    w.held.answer(ReserveResult{status});
   } else {
-    answer(PrefillResult{status});
+    w.held.answer(PrefillResult{status});
   }
-  loop.Run();
-  return heard->status;
+  w.loop.Run();
+  return w.heard->status;
 }
 
 // A worker that was started again with a secret takes the router for a stranger until it is greeted; whose call was cut
@@ -100,6 +163,53 @@ TEST(WorkerLink, ALegThatSaysNothingOfItsRequestIsUnavailable) {
                                         absl::StatusCode::kResourceExhausted, absl::StatusCode::kAborted})
       EXPECT_EQ(Heard(order, code), absl::Status(code, "as it ended"));
   }
+}
+
+// Streams are read by threads of their own: the end of one may be read before the last word on another.
+TEST(WorkerLink, WhatAWorkerThatDrainedSaidLastIsHeardThoughItsStreamsEndBefore) {
+  World w;
+  w.Send(PrefillLeg{{"a", 1, 1}});
+  w.Drains();
+  w.StreamsEnd();
+  EXPECT_TRUE(w.heard->status.ok()) << w.heard->status;
+  EXPECT_EQ(w.link->View().state, LinkState::kDraining);
+  w.held.answer(PrefillResult{absl::AlreadyExistsError("its end")});
+  w.After(milliseconds(5));
+  EXPECT_EQ(w.heard->status, absl::AlreadyExistsError("its end"));
+  EXPECT_EQ(w.link->View().state, LinkState::kLost);
+  EXPECT_TRUE(w.link->View().left_in_order);
+  EXPECT_EQ(w.link->View().losses, 0);
+}
+
+TEST(WorkerLink, AWorkerThatEndsItsStreamsIsLostWithWhatItOwes) {
+  for (const bool drains : {false, true}) {
+    World w;
+    w.Send(PrefillLeg{{"a", 1, 1}});
+    if (drains) {
+      w.Drains();
+      w.StreamsEnd();
+      w.After(WorkerLink::kLastWordsWithin - milliseconds(1));
+      EXPECT_TRUE(w.heard->status.ok()) << "it may come yet";
+      w.After(milliseconds(5));
+    } else {
+      w.StreamsEnd();
+    }
+    EXPECT_TRUE(absl::IsUnavailable(w.heard->status)) << w.heard->status;
+    EXPECT_EQ(w.link->View().losses, 1);
+  }
+}
+
+TEST(WorkerLink, ARouterThatStopsWaitsForNoLastWords) {
+  World w;
+  w.Send(PrefillLeg{{"a", 1, 1}});
+  w.Drains();
+  w.StreamsEnd();
+  w.link->Leave(absl::CancelledError("the router stops"));
+  w.loop.Run();
+  EXPECT_TRUE(absl::IsCancelled(w.heard->status)) << w.heard->status;
+  w.StreamsEnd();
+  w.After(milliseconds(5));
+  EXPECT_EQ(w.link->View().losses, 1);
 }
 
 }  // namespace
