@@ -273,7 +273,7 @@ class Block {
   /// rounds_ the first again after the last. Null: none.
   Thread* NextOf(size_t warp, int after) {
     const size_t first = warp * kWarpSize, last = std::min(first + kWarpSize, threads.size());
-    for (size_t i = static_cast<size_t>(after + 1); i < last; ++i)
+    for (size_t i = static_cast<size_t>(after) + 1; i < last; ++i)
       if (threads[i].runnable()) return &threads[i];
     if (!rounds_) return nullptr;
     for (size_t i = first; static_cast<int>(i) <= after; ++i)

@@ -91,7 +91,7 @@ inline std::vector<DecodeSlice> SliceDecode(DecodePlan& plan, int max_partials) 
     group.first_partial -= begun;
     slice.partials += group.partials;
     ++slice.groups;
-    for (size_t i = static_cast<size_t>(slice.first_item + slice.items);
+    for (size_t i = static_cast<size_t>(slice.first_item) + static_cast<size_t>(slice.items);
          i < plan.items.size() && plan.items[i].group == static_cast<int>(g); ++i, ++slice.items) {
       plan.items[i].group -= slice.first_group;
       plan.items[i].first_partial -= begun;
