@@ -73,5 +73,5 @@ echo "$sources_now" >"$programs/sources"
 tar c -C "$(dirname "$programs")" run | xz -T1 --lzma2=preset=1,dict=64MiB >"$programs.tar.xz.part"
 mv "$programs.tar.xz.part" "$programs.tar.xz"
 echo "built $(find "$programs" -type f -executable | wc -l) programs in $programs, $(du -sm "$programs" | cut -f1) MB; $programs.tar.xz: $(du -sm "$programs.tar.xz" | cut -f1) MB"
-# What a session may carry to a machine with a GPU.
+# It is carried to the machine with the GPU (run.sh): so much at the most.
 [ "$(stat -c %s "$programs.tar.xz")" -le 20000000 ] || { echo "bench/gpu: $programs.tar.xz is more than 20 MB" >&2; exit 1; }

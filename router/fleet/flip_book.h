@@ -74,8 +74,8 @@ class FlipBook {
  public:
   /// For one that was told, or drained, and went; and for one that went without a word before it was told.
   static constexpr Duration kReturnWithin = std::chrono::seconds(30), kBackWithin = std::chrono::seconds(1);
-  /// Beyond --heartbeat-timeout-ms, for which a connection counts in which nothing is heard: what is seen of others may
-  /// be older than a change by that.
+  /// A worker that has changed is looked at for --heartbeat-timeout-ms and so much longer: a connection in which
+  /// nothing is heard counts until then, so that what is seen of the others may be older than the change.
   static constexpr Duration kWatchedBeyond = std::chrono::seconds(7);
   static constexpr Duration kTick = std::chrono::milliseconds(20);
 
@@ -136,7 +136,7 @@ class FlipBook {
   void Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now);
   void End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now);
 
-  Duration watched_;
+  const Duration watched_;
   std::map<int32_t, Flip> flips_;  ///< by slot; the latest of each
   uint64_t last_ = 0;
   std::vector<FlipAction> actions_;

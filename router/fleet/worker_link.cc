@@ -16,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Duration kHandshakeTimeout = std::chrono::seconds(5);
+constexpr Duration kLastWordsTick = milliseconds(5);
 
 // Sessions are numbered over all links, so that one number never means two connections.
 uint64_t NextSession() {
@@ -33,8 +34,6 @@ LinkLimits LinkLimitsOf(const RouterConfig& config) {
   limits.backoff_max = milliseconds(config.worker_backoff_max_ms);
   return limits;
 }
-
-constexpr Duration kLastWordsTick = milliseconds(5);
 
 /// A call that was cut off says nothing of the request: not when this router cancelled it, nor when the connection
 /// broke under it (gRPC then says CANCELLED, UNKNOWN or INTERNAL). Nor does one that a worker takes for a stranger's:
@@ -238,7 +237,7 @@ void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
 }
 
 void WorkerLink::OnClosed(std::function<void(TimePoint)> tell) {
-  if (closed_.empty()) closed_until_ = parts_.clock.Now() + kLastWordsWithin;
+  closed_until_ = parts_.clock.Now() + kLastWordsWithin;
   closed_.push_back(std::move(tell));
   LookAtClosed();
 }

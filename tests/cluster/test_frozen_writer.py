@@ -43,6 +43,15 @@ def all_computed(cluster):
     return total(cluster, "baton_queue_depth", stage="queue_prefill") + total(cluster, "baton_queue_depth", stage="prefill") == 0
 
 
+def settled(cluster, ask):
+    """What `ask` returns, once the reports tell of KV that moved since and of no leg."""
+    moved = lambda: total(cluster, "baton_kv_transfer_bytes_total", role="prefill")
+    before, answer = moved(), ask()
+    tickets = lambda: total(cluster, "baton_handoff_tickets", role="decode")
+    cluster.wait_until(lambda: moved() > before and most_jobs(cluster) == tickets() == 0, "its leg is over in the reports")
+    return answer
+
+
 class FrozenWriter(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

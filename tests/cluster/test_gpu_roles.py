@@ -147,11 +147,12 @@ class GpuRoles(unittest.TestCase):
                     with Router([addresses[i] for i in known], key, ["--local-prefill-max-tokens", 8, "--route-policy", "round-robin"]) as c:
                         pairs = len(known) ** 2 // 4
                         c.wait_until(lambda: len(samples(c, "baton_kv_peer_gigabytes_per_second")) == pairs, "every two have met")
+                        moved = lambda n: total(c, "baton_kv_transfer_bytes_total", worker=f"{kinds[n][0]}-{n}")
+                        before = {number: moved(number) for number in known}
                         asked = [{**body, "prompt": f"{known} {i} " + LONG[:90 + 10 * i], "seed": i} for i in range(pairs)]
                         in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 6, alone=pairs > 1 or kinds[known[0]][1] == kinds[known[1]][1]) for b in asked])
                         for number in known:
-                            name = f"{kinds[number][0]}-{number}"
-                            c.wait_until(lambda: total(c, "baton_kv_transfer_bytes_total", worker=name) > 0, f"KV moves, {name}")
+                            c.wait_until(lambda: moved(number) > before[number], f"KV moves, {kinds[number][0]}-{number}")
                         for name in ("baton_kv_digest_mismatches_total", "baton_handoff_recomputes_total", "baton_retries_total"):
                             self.assertEqual(c.metric(name), 0, name)
                         wait_for_memory(c, known)

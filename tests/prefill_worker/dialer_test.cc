@@ -40,7 +40,7 @@ class FarEnd final : public TransportEvents {
   void OnConnected(PeerNumber peer) override { peer_ = peer; }
   void OnMessage(PeerNumber peer, std::string_view bytes) override {
     const auto message = DecodeLaneMessage(bytes).value();
-    if (how_ == Answers::kByHangingUp) return HangUp();
+    if (how_ == Answers::kByHangingUp) return loop_.Post([this] { HangUp(); });
     if (const auto* test = std::get_if<SelfTestMessage>(&message)) test_->OnMessage(peer, *test, clock_.Now());
   }
   void OnLost(PeerNumber, const absl::Status&) override { lost = true; }

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/router/driver_world.h"
-#include "tests/router/fleet_world.h"
 
 namespace baton::router {
 namespace {
@@ -136,14 +135,13 @@ TEST_F(DriverEnds, APromptOfFewTokensIsComputedWhereItIsDecoded) {
 
 TEST_F(DriverEnds, BetweenTwoTokensTheLimitOfSilenceHoldsAndNotThatOfTheFirstToken) {
   config_.first_token_timeout_ms = 60000, config_.idle_token_timeout_ms = 1000;
-  NowLoop loop(workers_.clock);
-  calls_loop_ = &loop;
+  calls_loop_ = &timed_.emplace(workers_.clock);
   workers_.next = {{kD1}, {kD2}};
   const Running r = Ask("r");
-  loop.Advance(std::chrono::seconds(2));
+  timed_->Advance(std::chrono::seconds(2));
   Token("r", 0);
   EXPECT_EQ(Sent(), "attach w1 g1 @8") << "its first token may take longer";
-  loop.Advance(std::chrono::milliseconds(1100));
+  timed_->Advance(std::chrono::milliseconds(1100));
   EXPECT_NE(Sent().find("attach w2 g2"), std::string::npos);
 }
 

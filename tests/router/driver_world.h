@@ -14,6 +14,7 @@
 #include "router/request/request_driver.h"
 #include "tests/router/flow_text.h"
 #include "tests/router/hand_event_loop.h"
+#include "tests/router/now_loop.h"
 #include "text/stop_matcher.h"
 
 namespace baton::router {
@@ -175,6 +176,7 @@ class RequestDriverTest : public ::testing::Test {
   RouterConfig config_;
   std::optional<Duration> timeout_;
   Admission admission_{8, 100000, /*several_keys=*/true};  // outlives the requests, which workers_ holds
+  std::optional<NowLoop> timed_;                           ///< of requests whose timers matter
   ScriptedWorkers workers_;
   HandEventLoop loop_;
   EventLoop* calls_loop_ = &loop_;  ///< of requests that are asked from now on

@@ -274,7 +274,7 @@ TEST(FlipBook, WhoIsTheLastForAMomentWhileItDrainsChangesAllTheSame) {
   w.Look(busy);
   EXPECT_EQ(w.Take(), "=");
   w.Look(Decoding(false, false));
-  EXPECT_EQ(w.Take(), "Order →changes");
+  EXPECT_EQ(w.Take(), "→changes Order");
 }
 
 TEST(FlipBook, WhereAllThatDecodedHaveChangedAtOnceItDecodesAgain) {

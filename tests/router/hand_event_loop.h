@@ -1,4 +1,4 @@
-// An loop of a test: what is posted runs when the test says so.
+// A loop of a test: what is posted runs when the test says so.
 #pragma once
 
 #include <deque>
@@ -7,7 +7,7 @@
 
 namespace baton::router {
 
-class HandEventLoop : public EventLoop {
+class HandEventLoop final : public EventLoop {
  public:
   void Post(absl::AnyInvocable<void()> fn) override { posted_.push_back(std::move(fn)); }
   std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<NoTimer>(); }

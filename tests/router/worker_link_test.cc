@@ -4,11 +4,10 @@
 
 #include <functional>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "common/str_cat.h"
-#include "tests/router/hand_event_loop.h"
+#include "tests/router/now_loop.h"
 
 namespace baton::router {
 namespace {
@@ -59,7 +58,7 @@ class TakesEverybody final : public LinkHost {
 
 class HeardStatus final : public LegEvents {
  public:
-  explicit HeardStatus(HandEventLoop& loop) : loop_(loop) {}
+  explicit HeardStatus(EventLoop& loop) : loop_(loop) {}
   EventLoop& loop() override { return loop_; }
   void OnNews(RelayNews&&) override {}
   void OnAnswer(const LegKey&, LegAnswer answer) override {
@@ -70,49 +69,22 @@ class HeardStatus final : public LegEvents {
   absl::Status status;
 
  private:
-  HandEventLoop& loop_;
-};
-
-/// Its timers fire when the test says how late it is.
-class TimedLoop final : public HandEventLoop {
- public:
-  std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<Timer>(*this); }
-  void Fire(TimePoint now) {
-    for (Timer* timer : timers_) {
-      if (timer->fn && timer->at <= now) std::exchange(timer->fn, nullptr)();
-    }
-    Run();
-  }
-
- private:
-  struct Timer final : public EventLoopTimer {
-    explicit Timer(TimedLoop& loop) : loop_(loop) { loop.timers_.insert(this); }
-    ~Timer() override { loop_.timers_.erase(this); }
-    void ArmAt(TimePoint when, absl::AnyInvocable<void()> armed) override { at = when, fn = std::move(armed); }
-    void Cancel() override { fn = nullptr; }
-    TimePoint at{};
-    absl::AnyInvocable<void()> fn;
-    TimedLoop& loop_;
-  };
-  std::set<Timer*> timers_;
+  EventLoop& loop_;
 };
 
 /// A link to a worker that serves.
 struct World {
-  TimedLoop loop;
+  FakeClock clock;
+  NowLoop loop{clock};
   RouterConfig config;
   TakesEverybody host;
   WorkerPrefixes index{1 << 20};
-  FakeClock clock;
   Held held;
   std::shared_ptr<WorkerLink> link = std::make_shared<WorkerLink>(
       0, "worker:7000", WorkerLink::Parts{config, loop, host, index, clock}, std::make_unique<HandWire>(held));
   std::shared_ptr<HeardStatus> heard = std::make_shared<HeardStatus>(loop);
 
-  World() {
-    link->Start();
-    loop.Run();
-  }
+  World() { link->Start(); }
   void Send(const LegOrder& order) { link->Send(link->View().id, {}, order, heard); }
   void Drains() {
     held.watch.on_event({.kind = WatchEvent::Kind::kState,
@@ -121,16 +93,10 @@ struct World {
                          .state = LinkState::kDraining,
                          .detail = "changes its role"},
                         [] {});
-    loop.Run();
-  }
-  void After(Duration d) {
-    clock.Advance(d);
-    loop.Fire(clock.Now());
   }
   void StreamsEnd() {
     held.watch.on_closed(absl::UnavailableError("the worker changes its role"));
     held.relay.on_closed(absl::UnavailableError("the worker changes its role"));
-    loop.Run();
   }
 };
 
@@ -144,7 +110,6 @@ absl::Status Heard(const LegOrder& order, absl::StatusCode code) {
   } else {
     w.held.answer(PrefillResult{status});
   }
-  w.loop.Run();
   return w.heard->status;
 }
 
@@ -174,7 +139,7 @@ TEST(WorkerLink, WhatAWorkerThatDrainedSaidLastIsHeardThoughItsStreamsEndBefore)
   EXPECT_TRUE(w.heard->status.ok()) << w.heard->status;
   EXPECT_EQ(w.link->View().state, LinkState::kDraining);
   w.held.answer(PrefillResult{absl::AlreadyExistsError("its end")});
-  w.After(milliseconds(5));
+  w.loop.Advance(milliseconds(5));
   EXPECT_EQ(w.heard->status, absl::AlreadyExistsError("its end"));
   EXPECT_EQ(w.link->View().state, LinkState::kLost);
   EXPECT_TRUE(w.link->View().left_in_order);
@@ -188,9 +153,9 @@ TEST(WorkerLink, AWorkerThatEndsItsStreamsIsLostWithWhatItOwes) {
     if (drains) {
       w.Drains();
       w.StreamsEnd();
-      w.After(WorkerLink::kLastWordsWithin - milliseconds(1));
+      w.loop.Advance(WorkerLink::kLastWordsWithin - milliseconds(1));
       EXPECT_TRUE(w.heard->status.ok()) << "it may come yet";
-      w.After(milliseconds(5));
+      w.loop.Advance(milliseconds(5));
     } else {
       w.StreamsEnd();
     }
@@ -205,10 +170,9 @@ TEST(WorkerLink, ARouterThatStopsWaitsForNoLastWords) {
   w.Drains();
   w.StreamsEnd();
   w.link->Leave(absl::CancelledError("the router stops"));
-  w.loop.Run();
   EXPECT_TRUE(absl::IsCancelled(w.heard->status)) << w.heard->status;
   w.StreamsEnd();
-  w.After(milliseconds(5));
+  w.loop.Advance(milliseconds(5));
   EXPECT_EQ(w.link->View().losses, 1);
 }
 

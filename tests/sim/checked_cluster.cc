@@ -29,8 +29,9 @@ constexpr Duration kObeyedIn = milliseconds(1);
 constexpr Duration kTakenIn = seconds(15);
 /// And when a canary has gone through it, the next of which may be that far away and end with no answer.
 constexpr Duration kProvenIn = router::CanaryBook::kPauseMax + router::CanaryRequest::kMostTime;
-/// Who sees that nobody decodes tells the one that it has changed to. What routers see may be 3 s old.
-constexpr Duration kDecodesAgainIn = seconds(3) + router::FlipBook::kWatchedBeyond + seconds(1);
+/// Who sees that nobody decodes tells the one that it has changed to.
+const Duration kDecodesAgainIn =
+    milliseconds(router::RouterConfig{}.heartbeat_timeout_ms) + router::FlipBook::kWatchedBeyond + seconds(1);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 /// Tokens of a client's longest answer.

@@ -294,7 +294,9 @@ TEST_F(KvCacheTest, RoutersHearOfTheGroupThatKeepsEverythingWhicheverItIs) {
   Fill(cache, Tokens(64));
   cache.TakeEvents();
   Fill(cache, Tokens(64, 1000));  // takes blocks of the window's group from the first
-  for (const KvEvent& event : cache.TakeEvents().events) EXPECT_EQ(event.kind, KvEvent::Kind::kStored);
+  const KvEvents events = cache.TakeEvents();
+  ASSERT_FALSE(events.events.empty());
+  for (const KvEvent& event : events.events) EXPECT_EQ(event.kind, KvEvent::Kind::kStored);
 }
 
 TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
