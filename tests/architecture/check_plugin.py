@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails when what crosses between a worker and its device plugin (kernels/plugin/device_plugin.h and every header of ours that it
-includes) is not what kPluginVersion was raised for: a plugin that was built before would be taken, and called by tables that have changed.
-Comments and spaces do not count. kernels/plugin/interface.txt has the version and the digest.
+includes) is not what kPluginVersion was raised for: a plugin that was built before would be taken, and called through tables of another layout.
+Comments do not count, nor how much space there is. kernels/plugin/interface.txt has the version and the digest.
 
 usage: check_plugin.py [ROOT] [--update]      --update raises the version when the headers differ; --self-test plants changes
 """
