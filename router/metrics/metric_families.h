@@ -304,7 +304,8 @@ struct RouterMetrics::Families {
       {&StageTimings::first_decode_ms, &Stage("first_decode")},
       {&StageTimings::decode_ms, &Stage("decode")},
   }};
-  prom::Counter& retries = Counter("baton_retries_total", "Requests sent to another worker before their first token");
+  prom::Counter& retries = Counter("baton_retries_total",
+                                   "Requests, or their prompts alone, sent to another worker before their first token");
   prom::Counter& migrations =
       Counter("baton_migrations_total", "Requests moved to another worker after their first token");
   prom::Counter& predicted_hits =

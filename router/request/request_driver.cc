@@ -416,7 +416,7 @@ void RequestDriver::Finish(const char* reason, std::string_view error) {
                                    static_cast<double>(done.n) / static_cast<double>(usage.completion_tokens - done.n);
   }
   done.migrations = flow_.migrations();
-  done.retries = std::max<int64_t>(0, static_cast<int64_t>(flow_.attempts()) - 1 - done.migrations);
+  done.retries = flow_.retries();
   if (account_ != nullptr) account_->TakeCompletion(usage.completion_tokens, services_.clock.Now());
   services_.metrics.Finished(done);
   services_.admission.Finished(took);

@@ -92,9 +92,13 @@ void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
   Attach(now);
 }
 
+void RequestFlow::NextAttempt() {
+  if (++attempt_ > 1 && !started_output() && !awaits_room_) ++retries_;
+}
+
 void RequestFlow::Attach(TimePoint now) {
+  NextAttempt();
   awaits_room_ = false;
-  ++attempt_;
   state_ = started_output() ? State::kStreaming : State::kAttached;
   if (!started_output()) {
     const uint64_t gen = ++last_attach_gen_;

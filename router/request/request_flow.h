@@ -144,6 +144,9 @@ class RequestFlow {
   WorkerId worker() const { return worker_; }
   uint32_t attempts() const { return attempt_; }
   uint32_t migrations() const { return migrations_; }
+  /// Legs before the first token that a request, or its prompt alone, was sent to after the one before them had failed.
+  /// What waits for room has not failed.
+  uint32_t retries() const { return retries_; }
   /// Workers that refused or lost this request.
   const std::vector<WorkerId>& excluded() const { return excluded_; }
   /// The last worker was lost or said that it cannot serve: it may be seen to leave any moment, and come back.
@@ -177,6 +180,7 @@ class RequestFlow {
   void SendAttach(AttachLeg leg);
   uint32_t RemainingMs(TimePoint now) const;
   bool IdleCounts() const;
+  void NextAttempt();
   void Attach(TimePoint now);
   void AttachTicket(std::vector<FirstToken> first, TimePoint now);
   void SendPrefill(TimePoint now);
@@ -221,6 +225,7 @@ class RequestFlow {
   uint32_t epoch_ = 0;                 // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
+  uint32_t retries_ = 0;
   int32_t attached_again_ = 0;
   bool shared_leg_left_ = false;  // a choice of the shared leg was cancelled by itself
   uint64_t last_attach_gen_ = 0;

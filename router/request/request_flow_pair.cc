@@ -21,7 +21,7 @@ void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_p
   worker_ = decode;
   prefill_ = prefill;
   wait_until_.reset();
-  ++attempt_;
+  NextAttempt();
   epoch_ = 0;
   ticket_ = true;
   state_ = State::kReserving;
@@ -120,6 +120,7 @@ void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) 
   if (state_ != State::kPrefilling || prefill_.index >= 0) return;
   if (!prefill) return AttachTicket({}, now);
   prefill_ = *prefill;
+  ++retries_;
   SendPrefill(now);
 }
 

@@ -1,11 +1,13 @@
 """A prefill worker that is frozen for ever while it holds the whole landing ring of a decode worker on shared memory stops
 nobody else, for ever: what is asked meanwhile and later is answered with the bits of one worker alone."""
+import json
 import os
 import pathlib
 import signal
 import threading
 import time
 import unittest
+import urllib.request
 
 from harness import Cluster, in_parallel
 from storm import prompt
@@ -31,6 +33,24 @@ def stop_all_threads(pid):
     deadline = time.monotonic() + 10
     while any(stat.rsplit(")", 1)[1].split()[0] != "T" for stat in stats()):
         assert time.monotonic() < deadline, f"process {pid} does not stop"
+
+
+def stop_while_it_owes(cluster, pid, worker, also=lambda: True):
+    """Stops a worker while the router waits for something of it, and `also` is so."""
+    def owes():
+        with urllib.request.urlopen(cluster.admin + "/workers", timeout=30) as reply:
+            return also() and any(w["requests"] for w in json.load(reply)["workers"] if w["name"] == worker)
+
+    def stands_still():
+        if not owes():
+            return False
+        stop_all_threads(pid)
+        if owes() and owes():  # what it had said before is heard
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    cluster.wait_until(stands_still, f"{worker} stands still while it is waited for")
 
 
 def most_jobs(cluster):

@@ -10,6 +10,7 @@ import unittest
 
 from harness import Beside, Cluster, in_parallel, not_reading
 from test_disaggregated import HANDOFF, LONG, PAIR, AsAlone, wait_for_memory
+from test_frozen_writer import stop_while_it_owes
 from test_promise_a import answer, bits_of, path_of
 
 TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF]
@@ -100,6 +101,7 @@ class LostWorkers(AsAlone):
                 started.wait()
                 while c.metric("baton_kv_transfer_bytes_total") == 0:
                     time.sleep(0.005)
+                stop_while_it_owes(c, victim, f"{role}-0")
                 os.kill(victim, how)
 
             thread = threading.Thread(target=killer)
@@ -113,6 +115,8 @@ class LostWorkers(AsAlone):
                 os.kill(victim, signal.SIGCONT)
             for body, expected, have in zip(bodies, want, got):
                 self.assertEqual(have, expected, f"{role} killed: {body}")
+            moved = c.metric("baton_retries_total") + (c.metric("baton_migrations_total") if role == "decode" else 0)
+            self.assertGreater(moved, 0, "what it had went to the other")
             wait_for_memory(c, f"the death of a {role} worker")
 
     def test_prefill_worker_killed_under_load(self):

@@ -104,6 +104,43 @@ TEST_F(DriverEnds, WhatWasComputedAgainBeforeItsFirstTokenIsARetry) {
   EXPECT_EQ(Counted("baton_migrations_total"), "0");
 }
 
+TEST_F(DriverEnds, APromptThatGoesToAnotherPrefillWorkerIsARetry) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  workers_.other_prefill = kP2;
+  Prefilled("r", 1, 1, absl::UnavailableError("lost"));
+  EXPECT_EQ(Sent(), "reserve w1 r/1, prefill w0 1 e1, cancel leg w0 1 e1, prefill w4 1 e2");
+  Prefilled("r", 1, 2, absl::OkStatus());
+  for (int32_t number : {1, 2}) Token("r", number);
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_EQ(Counted("baton_retries_total"), "1");
+  EXPECT_EQ(Counted("baton_migrations_total"), "0");
+}
+
+TEST_F(DriverEnds, APromptThatItsDecodeWorkerComputesAfterAllIsNoRetry) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  workers_.other_prefill = std::nullopt;
+  Prefilled("r", 1, 1, absl::UnavailableError("lost"));
+  for (int32_t number : {0, 1, 2}) Token("r", number);
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_EQ(Counted("baton_retries_total"), "0") << "no other worker was asked";
+}
+
+TEST_F(DriverEnds, ARequestThatWaitsForRoomIsNoRetry) {
+  workers_.next = {{kD1, true}, {kD2, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  NoRoomFor("r", 1);
+  Reserved("r", 2, absl::OkStatus());
+  Prefilled("r", 2, 1, absl::OkStatus());
+  for (int32_t number : {1, 2}) Token("r", number);
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_EQ(Counted("baton_retries_total"), "0") << "nobody failed";
+}
+
 TEST_F(DriverEnds, ARequestThatHadToWaitForAShareOfTheBudgetMayWaitForOneAgain) {
   const Running a = Ask("a"), b = Ask("b");
   for (int32_t round : {0, 1}) {

@@ -28,6 +28,7 @@ class ScriptedWorkers final : public Workers {
     uint32_t local_prefill_tokens = 0;
   };
   static constexpr WorkerId kP{0, 1}, kD1{1, 2}, kD2{2, 3}, kOther{3, 4};  // the last has other numerics
+  static constexpr WorkerId kP2{4, 5};
   absl::StatusOr<RoutedTo> Choose(const TokenizedRequest&, uint32_t, const std::vector<WorkerId>&, bool pair_allowed,
                                   const std::string& numerics_so_far) override {
     with_prefill = pair_allowed;
@@ -44,7 +45,8 @@ class ScriptedWorkers final : public Workers {
   absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest&, const std::vector<WorkerId>& excluded,
                                          WorkerId) override {
     not_to_prefill = excluded;
-    return RoutedTo{.worker = kP, .ticket = LoadShare(load, 8)};
+    if (!other_prefill) return absl::UnavailableError("no other prefill worker");
+    return RoutedTo{.worker = *other_prefill, .ticket = LoadShare(load, 8)};
   }
   bool MayComeBack(bool) const override { return true; }
   std::string NumericsOf(WorkerId id) const override { return id == kOther ? "y" : "x"; }
@@ -67,6 +69,7 @@ class ScriptedWorkers final : public Workers {
   FakeClock clock;
   std::shared_ptr<OutstandingLoad> load = std::make_shared<OutstandingLoad>(clock);
   std::deque<Choice> next{{kD1}};
+  std::optional<WorkerId> other_prefill = kP;  ///< the answer of ChoosePrefill
   std::map<std::string, std::shared_ptr<LegEvents>> events;
   std::map<std::string, uint64_t> gen;
   std::vector<std::string> tickets;
@@ -107,7 +110,7 @@ class NotedSink final : public AnswerSink {
 class RequestDriverTest : public ::testing::Test {
  protected:
   static constexpr WorkerId kP = ScriptedWorkers::kP, kD1 = ScriptedWorkers::kD1, kD2 = ScriptedWorkers::kD2,
-                            kOther = ScriptedWorkers::kOther;
+                            kOther = ScriptedWorkers::kOther, kP2 = ScriptedWorkers::kP2;
   struct Running {
     std::shared_ptr<RequestDriver> call;
     std::shared_ptr<NotedSink> sink = std::make_shared<NotedSink>();
@@ -168,6 +171,15 @@ class RequestDriverTest : public ::testing::Test {
   void Prefilled(const std::string& id, uint32_t attempt, uint32_t epoch, absl::Status status) {
     PrefillResult result{std::move(status)};
     if (result.status.ok()) result.first = {FirstToken{.index = 0, .token_id = 100}};
+    Told(id, attempt, epoch, std::move(result));
+  }
+  /// The prefill worker of the attempt's first epoch says that its decode worker has no room for the KV.
+  void NoRoomFor(const std::string& id, uint32_t attempt) {
+    PrefillResult result{absl::ResourceExhaustedError("no room")};
+    result.no_room = true;
+    Told(id, attempt, 1, std::move(result));
+  }
+  void Told(const std::string& id, uint32_t attempt, uint32_t epoch, PrefillResult result) {
     workers_.events.at(id)->OnAnswer({id, attempt, epoch}, std::move(result));
     loop_.Run();
   }
