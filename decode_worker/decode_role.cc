@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "decode_worker/landing.h"
+#include "decode_worker/piece_tokens.h"
 #include "decode_worker/rank_landings.h"
 #include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
@@ -18,23 +19,6 @@
 
 namespace baton::decode_worker {
 namespace {
-
-constexpr int kMostPieceTokens = 256;
-
-/// Tokens of a segment, so that one of the widest layer fits a slot in any element type.
-absl::StatusOr<int> PieceTokens(const KvLayout& layout, int64_t slot_bytes) {
-  int64_t widest = 1;
-  for (const KvGroup& group : layout.groups) {
-    int64_t bytes = 0;
-    for (const KvPlane& plane : group.planes) bytes += int64_t{plane.heads} * plane.dim * 4;
-    widest = std::max(widest, bytes);
-  }
-  const int64_t tokens =
-      (SlotRoom(static_cast<uint64_t>(slot_bytes)) - SegmentRoom(0) - 64) / widest / kUnitTokens * kUnitTokens;
-  if (tokens >= kUnitTokens) return static_cast<int>(std::min<int64_t>(tokens, kMostPieceTokens));
-  return absl::InvalidArgumentError(StrCat("--landing-slot-bytes ", slot_bytes, ": ", kUnitTokens,
-                                           " tokens of one layer take ", kUnitTokens * widest));
-}
 
 /// Prefill beside decodes gets a quarter of the step, so that running answers go on.
 class DecodePolicy final : public engine::RolePolicy {
@@ -54,7 +38,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     DeskFacts facts{.side = loaded.side, .incarnation = context.incarnation};
     facts.model_digest = loaded.model->config().digest;
     facts.numerics_id = loaded.numerics_id;
-    BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
+    BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.LandingSlotBytes()));
     std::unique_ptr<DecodeRole> role(new DecodeRole(context.clock));
     BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, loaded.PoolHere(), context.incarnation,
                                                            context.clock, role->thread_, *role, {}, context.kv_trust));
@@ -74,7 +58,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     role->desk_ = std::make_unique<TicketDesk>(std::move(facts), role->control(), role->thread_, context.clock);
     role->policy_.desk = role->desk_.get();
     LogInfo("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(), context.config.landing_slots,
-            context.config.landing_slot_bytes);
+            context.config.LandingSlotBytes());
     return role;
   }
 

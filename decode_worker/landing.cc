@@ -85,7 +85,7 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       port_(static_cast<uint16_t>(config.landing_port)),
       make_(std::move(make)),
       trust_(std::move(trust)),
-      shape_{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.landing_slot_bytes)},
+      shape_{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.LandingSlotBytes())},
       pool_(std::move(pool)),
       clock_(clock),
       refusals_(clock),

@@ -128,7 +128,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
   }
   plan.max_model_len = config.max_model_len > 0 ? config.max_model_len : plan.model.max_position_embeddings;
   plan.text_bytes = worker::TextBytes(config, plan.model.vocab_size);
-  plan.landing_bytes = config.landing_slots * config.landing_slot_bytes;
+  plan.landing_bytes = config.landing_slots * config.LandingSlotBytes();
   BATON_RETURN_IF_ERROR(CheckRanks(config, plan));
   BATON_RETURN_IF_ERROR(AddKv(config, plan));
   return plan;

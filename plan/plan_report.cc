@@ -196,14 +196,16 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
   }
   absl::StrAppendFormat(&out, "fits: %d tokens of KV, %.2f sequences of %d tokens at once\n", plan.kv_tokens,
                         plan.Sequences(), plan.max_model_len);
-  absl::StrAppendFormat(&out,
-                        "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
-                        "its machine map%s\n",
-                        MiB(plan.landing_bytes),
-                        config.device == "cpu"
-                            ? ""
-                            : StrCat("; a GPU with --role prefill or decode has lists and buffers of ",
-                                     HandoffBytes(config), " bytes beside"));
+  absl::StrAppendFormat(
+      &out,
+      "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
+      "its machine map%s\n",
+      MiB(plan.landing_bytes),
+      config.device == "cpu"
+          ? ""
+          : StrCat(" and which a GPU's worker pins, once for each transport; a GPU with --role prefill or decode has "
+                   "lists and buffers of ",
+                   HandoffBytes(config), " bytes beside"));
   if (plan.text_bytes > 0)
     absl::StrAppendFormat(&out,
                           "grammars: a worker keeps about %.2f MiB of its tokenizer beside, %d bytes for each of %d "

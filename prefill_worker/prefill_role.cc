@@ -41,7 +41,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
                     .model_digest = context.loaded.model->config().digest,
                     .numerics_id = context.loaded.numerics_id,
                     .side = side};
-    const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
+    const auto slot_bytes = static_cast<size_t>(context.config.LandingSlotBytes());
     DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
                      context.config.test_failing_transport};
     dial.trust = context.kv_trust;

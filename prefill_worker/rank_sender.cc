@@ -105,7 +105,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
 
 absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::CarrierContext& context) {
   const worker::WorkerConfig& config = context.config;
-  const auto slot_bytes = static_cast<size_t>(config.landing_slot_bytes);
+  const auto slot_bytes = static_cast<size_t>(config.LandingSlotBytes());
   if (context.make) {
     DialOptions dial{.host = config.host, .kinds = {"sim"}, .make = context.make, .self_test = false};
     return std::make_unique<RankSender>(context, std::move(dial), slot_bytes);

@@ -109,6 +109,13 @@ FieldRule GraphSizesRule() {
   return rule;
 }
 
+FieldRule LandingSlotBytesRule() {
+  FieldRule rule = Range(64 << 10, 64 << 20);
+  rule.text = rule.help = StrCat("0 or ", rule.text);
+  rule.takes_number = [given = rule.takes_number](double x) { return x == 0 || given(x); };
+  return rule;
+}
+
 FieldRule TransportRule() {
   std::vector<FieldChoice> kinds;
   for (const std::string& name : TransportFlags()) kinds.push_back({name});

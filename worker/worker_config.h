@@ -15,6 +15,11 @@
 
 namespace baton::worker {
 
+/// What --landing-slot-bytes 0 is. On a GPU a slot costs some 25 µs beside its bytes (kernels/cuda/host/kv_mover.h), so
+/// it has more of them. Workers of both kinds hand over to each other: a slot is filled as far as both sides' allow,
+/// and no segment is longer than the smaller of these (decode_worker/piece_tokens.h).
+inline constexpr int64_t kCpuLandingSlotBytes = 1 << 20, kGpuLandingSlotBytes = 4 << 20;
+
 struct WorkerConfig {
   // ---- identity
   std::string role = "both";
@@ -93,7 +98,7 @@ struct WorkerConfig {
   bool kv_cuda_ipc = true;
   int32_t landing_port = 0;
   int32_t landing_slots = 32;
-  int64_t landing_slot_bytes = 1 << 20;
+  int64_t landing_slot_bytes = 0;
   double test_kv_fault_rate = 0;
   std::string test_failing_transport;
   int32_t test_leaked_blocks = 0;
@@ -110,6 +115,11 @@ struct WorkerConfig {
   bool on_gpu() const { return CudaDevices().has_value(); }
   /// A step is given to the engine while the one before it runs.
   bool steps_ahead() const { return async_scheduling.value_or(on_gpu()); }
+  /// What `landing_slot_bytes` says, or is by the device.
+  int64_t LandingSlotBytes() const {
+    if (landing_slot_bytes > 0) return landing_slot_bytes;
+    return on_gpu() ? kGpuLandingSlotBytes : kCpuLandingSlotBytes;
+  }
   /// The number of the GPU of a rank of this machine.
   int CudaDeviceOf(int rank) const;
   /// What `enforce_eager` and `cuda_graph_sizes` say, ascending, none beyond a step's limits; unset: no list of
@@ -132,7 +142,7 @@ struct WorkerConfig {
   /// does neither. Of ranks that are threads each has a part of every slot only.
   int64_t LentSlotBytes() const {
     const bool lends = role != "both" && kv_cuda_ipc && (ranks() == 1 || ranks_carry_kv());
-    return lends ? landing_slot_bytes : 0;
+    return lends ? LandingSlotBytes() : 0;
   }
   /// Where a rank of this machine takes KV: its first at --landing-port, the next at the next port; 0: any.
   int32_t LandingPortOf(int rank) const { return landing_port == 0 ? 0 : landing_port + rank - first_local_rank(); }
@@ -150,6 +160,8 @@ FieldRule WorkerIdRule();
 FieldRule DeviceRule();
 /// What --cuda-graph-sizes may be.
 FieldRule GraphSizesRule();
+/// What --landing-slot-bytes may be.
+FieldRule LandingSlotBytesRule();
 /// What --transport may be: every kind there is (kvtransfer/transports/).
 FieldRule TransportRule();
 
@@ -315,7 +327,8 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
   field("landing-slots", c.landing_slots, "slots",
         "that prefill workers may write, 2 for every prompt that arrives; one has at most half while others wait",
         Range(2, 4096));
-  field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot", Range(64 << 10, 64 << 20));
+  field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot; 0 = 4 MiB on a GPU, 1 MiB on a CPU",
+        LandingSlotBytesRule());
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
         "for tests: share of the KV slots that are damaged on the way; of a quarter as many the source is spoilt",
         Range(0, 1));

@@ -69,7 +69,9 @@ absl::Status Push::Check(const Prefill& event) const {
   for (const std::vector<int64_t>& lane : event.lanes) {
     for (int64_t bytes : lane) {
       if (bytes > SlotBytesOf(event)) {
-        return absl::InvalidArgumentError(StrCat("a segment of ", bytes, " bytes, a slot holds ", SlotBytesOf(event)));
+        // Its own --landing-slot-bytes are too few for what the decode worker cuts: another worker's may do.
+        return absl::FailedPreconditionError(
+            StrCat("a segment of ", bytes, " bytes, a slot holds ", SlotBytesOf(event)));
       }
     }
   }

@@ -16,7 +16,7 @@ from random_clusters import disturb
 from test_disaggregated import LONG, wait_for_memory
 from test_gpu_hardware import fail
 from test_gpu_ipc import READ
-from test_gpu_roles import PLUGIN, SMALL, bodies, flags
+from test_gpu_roles import PLUGIN, SLOTS, SMALL, bodies, flags
 from test_kv_types import keeps_the_protocol
 from test_promise_a import answer
 
@@ -87,7 +87,7 @@ class GpuFaults(unittest.TestCase):
             count = len(harms + failures)
             rounds = self.rounds_of(prefill, count) if prefill == decode else [
                 [functools.partial(self.protocol, body) for body in streams(100 * n, 6)] for n in range(count + len(SEEDS))]
-            pair = ["--local-prefill-max-tokens", 8, *SMALL, "--transport", transport, *flags(prefill, "prefill"), *flags(decode, "decode")]
+            pair = ["--local-prefill-max-tokens", 8, *SLOTS, *SMALL, "--transport", transport, *flags(prefill, "prefill"), *flags(decode, "decode")]
             with Cluster(args=["--prefill", 2, "--decode", 2, *pair], env={"BATON_EMULATED_FAULTS": folder}) as c:
                 if f"no KV by {transport}" in c.log.read_text():
                     self.skipTest(f"this build has no {transport}")
@@ -103,7 +103,7 @@ class GpuFaults(unittest.TestCase):
                     self.assertEqual(log.count(READ), 0)
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
                 wait_for_memory(c, f"{prefill} to {decode}")
-        with Cluster(args=["--prefill", 1, "--decode", 1, *pair, "--prefill.test-kv-fault-rate", 0.3, "--landing-slot-bytes", 65536]) as c:
+        with Cluster(args=["--prefill", 1, "--decode", 1, *pair, "--prefill.test-kv-fault-rate", 0.3]) as c:
             in_parallel([functools.partial(call, c) for call in rounds[0]])
             c.wait_until(lambda: c.metric("baton_kv_digest_mismatches_total") > 0, "damage is found")
             wait_for_memory(c, f"{prefill} to {decode}, damaged slots")

@@ -13,7 +13,7 @@ from unittest import mock
 from harness import BATON, TINY, Cluster, in_parallel, run, state
 from test_disaggregated import LONG, wait_for_memory
 from test_frozen_writer import stop_while_it_owes
-from test_gpu_roles import GPU, PLUGIN, SMALL, bodies, flags
+from test_gpu_roles import GPU, PLUGIN, SLOTS, SMALL, bodies, flags
 from test_metrics import total
 from test_parallel import MP, TP, children_of, gone
 from test_plan import GOLDENS, KINDS, planned, taken
@@ -99,7 +99,7 @@ class GpuHardware(unittest.TestCase):
                         self.assertEqual(ranks[rank["rank"]], want, f"rank {rank['rank']}")
                     self.assertEqual("dense layers: cuBLASLt 130000: taken for " in log, "--no-deterministic" in args)
                     lists = re.findall(r"lists and buffers of (\d+) bytes", log)
-                    beside = 1 - sum(map(int, lists)) / said["kv_bytes"]
+                    beside = 1 - 0.9 * sum(map(int, lists)) / said["kv_bytes"]  # KV has that part of what they leave
                     self.assertAlmostEqual(beside * said["kv_bytes"] / kv, 1, delta=0.01)
                     self.assertAlmostEqual(beside * said["kv_tokens"] / tokens, 1, delta=0.01)
                     self.assertEqual("--deterministic costs, as measured" in log, "--no-deterministic" not in args)
@@ -174,7 +174,7 @@ class GpuHardware(unittest.TestCase):
         asked = [[{**bodies()[i % 2], "prompt": f"{n}{i} " + LONG[:150 + 9 * i]} for i in range(5)] for n in range(2)]
         with Cluster(args=ONE) as c:
             want = [[answer(c, body) for body in of_round] for of_round in asked]
-        pair = ["--prefill", 2, "--decode", 2, "--local-prefill-max-tokens", 8, "--prefill.max-num-batched-tokens", 48, *ONE, "--canaries=false"]
+        pair = ["--prefill", 2, "--decode", 2, "--local-prefill-max-tokens", 8, "--prefill.max-num-batched-tokens", 48, *SLOTS, *ONE, "--canaries=false"]
         with tempfile.TemporaryDirectory() as folder, Cluster(args=pair, env={"BATON_EMULATED_FAULTS": folder}) as c:
             for role, metric, *of_round in zip(("prefill", "decode"), ("baton_handoff_jobs", "baton_landing_slots_granted"), asked, want):
                 with self.subTest(role=role):

@@ -4,7 +4,7 @@ import unittest
 
 from harness import Cluster, in_parallel
 from test_disaggregated import peers, wait_for_memory
-from test_gpu_roles import PAIR, PLUGIN, SMALL, bodies, flags
+from test_gpu_roles import PAIR, PLUGIN, SLOTS, SMALL, bodies, flags
 from test_parallel import MP, TP
 from test_promise_a import answer
 
@@ -34,12 +34,13 @@ class GpuIpc(unittest.TestCase):
         wait_for_memory(cluster, what)
 
     def test_a_pair_of_gpus_hands_over_without_the_host(self):
-        with Cluster(args=GPUS) as c:
+        with Cluster(args=[part for part in GPUS if part not in SLOTS]) as c:  # in a GPU's own slots
             for round_name in ("cold", "with prefix hits"):
                 self.equals(c, round_name)
             log = c.log.read_text()
             self.assertEqual((log.count(READ), log.count(STAGED)), (1, 0), log)
-            self.assertEqual(log.count("goes by CUDA IPC: 16 buffers of 1048576 bytes to read from"), 2)
+            self.assertEqual(log.count("goes by CUDA IPC: 16 buffers of 4194304 bytes to read from"), 2)
+            self.assertIn("32 slots of 4194304 bytes", log)
             c.wait_until(lambda: [p["path"] for p in peers(c)] == ["shm + CUDA IPC"], "the router knows the way")
 
     def test_each_rank_that_is_a_process_hands_over_its_own(self):

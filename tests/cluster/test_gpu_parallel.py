@@ -6,14 +6,14 @@ import unittest
 from drawn_gpus import run_on_gpus
 from harness import TINY, Cluster, in_parallel, run, tree_seed
 from test_disaggregated import wait_for_memory
-from test_gpu_roles import GPU, PLUGIN, SMALL, bodies
+from test_gpu_roles import GPU, PLUGIN, SLOTS, SMALL, bodies
 from test_parallel import MP, PP, TP
 from test_promise_a import answer
 
 FLAGS = [part for name, value in GPU.items() for part in (f"--{name}", value)]
 WIDTH = [*SMALL, *FLAGS, "--reduction-width", 2]
 NCCL = ["--one-shot-sum-bytes", 0]
-PAIR = [*WIDTH, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]
+PAIR = [*WIDTH, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8, *SLOTS]
 
 
 class AsOneGpu(unittest.TestCase):

@@ -40,5 +40,15 @@ TEST(GroupTerms, RanksWhoseFramesHaveAnotherFormAreRefusedByName) {
   EXPECT_THAT(refused.ToString(), testing::HasSubstr(StrCat("rank 1 of 2 has frames of form 1, rank 0 has ", form)));
 }
 
+TEST(GroupTerms, ARankThatIsToldTheDefaultOfItsSlotsAgreesWithOneThatIsNot) {
+  WorkerConfig told;
+  told.landing_slot_bytes = told.LandingSlotBytes();
+  EXPECT_TRUE(Agreed(TermsOf(WorkerConfig{}), TermsOf(told)).ok());
+  told.landing_slot_bytes = 65536;
+  EXPECT_THAT(
+      Agreed(TermsOf(WorkerConfig{}), TermsOf(told)).ToString(),
+      testing::HasSubstr("rank 1 of 2 has --landing-slot-bytes 65536, rank 0 has --landing-slot-bytes 1048576"));
+}
+
 }  // namespace
 }  // namespace baton::worker

@@ -46,7 +46,7 @@ const Edges<int64_t> kLongIntegers = {
     {"max-model-len", &WorkerConfig::max_model_len, {0}, {-1}},
     {"kv-cache-memory", &WorkerConfig::kv_cache_memory, {0}, {-1}},
     {"max-waiting-tokens", &WorkerConfig::max_waiting_tokens, {1, int64_t{1} << 50}, {0, (int64_t{1} << 50) + 1}},
-    {"landing-slot-bytes", &WorkerConfig::landing_slot_bytes, {65536, 64 << 20}, {65535, (64 << 20) + 1}},
+    {"landing-slot-bytes", &WorkerConfig::landing_slot_bytes, {0, 65536, 64 << 20}, {-1, 1, 65535, (64 << 20) + 1}},
 };
 
 const Edges<double> kNumbers = {
@@ -91,6 +91,18 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
   EXPECT_EQ(tested.size(), 40u);
+}
+
+TEST(WorkerConfig, ALandingSlotIsAsLongAsTheDeviceWantsUnlessTheFlagSays) {
+  WorkerConfig c = Good();
+  c.role = "decode";
+  EXPECT_EQ(c.LandingSlotBytes(), 1 << 20);
+  c.device = "cuda:1";
+  EXPECT_EQ(c.LandingSlotBytes(), 4 << 20);
+  EXPECT_EQ(c.LentSlotBytes(), 4 << 20) << "a buffer is as long as a slot";
+  c.landing_slot_bytes = 1 << 20;
+  EXPECT_EQ(c.LandingSlotBytes(), 1 << 20);
+  EXPECT_EQ(c.LentSlotBytes(), 1 << 20);
 }
 
 TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {

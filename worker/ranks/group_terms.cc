@@ -48,6 +48,7 @@ std::vector<std::string> LinesOf(const Terms& terms) {
 
 std::string TermsOf(const WorkerConfig& config) {
   WorkerConfig read = config;
+  read.landing_slot_bytes = config.LandingSlotBytes();
   std::string out = StrCat("frames of form ", engine::kFrameForm, "\n");
   const auto add = [&](std::string_view name, const auto& value, auto&&...) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>> ||

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, k
                                                    const engine::Model& model) {
   if (config.role == "both") return nullptr;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover,
-                         ops.MakeKvMover(static_cast<size_t>(config.landing_slot_bytes), config.LentSlotBytes() > 0));
+                         ops.MakeKvMover(static_cast<size_t>(config.LandingSlotBytes()), config.LentSlotBytes() > 0));
   if (mover == nullptr) return nullptr;
   const KvPlane& plane = model.kv_layout().groups.front().planes.front();
   const SteadyClock clock;
