@@ -77,7 +77,7 @@ class GpuFaults(unittest.TestCase):
         """The calls of `count` rounds of new prompts, then of one for each seed; each holds an answer against what one worker of the kind says."""
         new = [[{**body, "prompt": f"{n}{i} " + LONG[:120 + 7 * i]} for i, body in enumerate(bodies() * 2)] for n in range(count)]
         with Cluster(args=[*SMALL, *flags(kind)]) as c:
-            want = [[(body, answer(c, body)) for body in asked] for asked in (*new, bodies())]
+            want = [list(zip(asked, in_parallel([functools.partial(answer, c, body) for body in asked]))) for asked in (*new, bodies())]
         return [[functools.partial(self.equals, *pair) for pair in asked] for asked in (*want[:-1], *[want[-1] * 2] * len(SEEDS))]
 
     def harmed(self, prefill, decode, transport):

@@ -50,7 +50,7 @@ class GpuNodes(unittest.TestCase):
 
     def test_stages_of_two_machines_answer_with_steps_ahead_what_one_gpu_answers_step_by_step(self):
         """Long answers of equal length: nearly all of their decodes are given while the step before runs. Beside a stream that is left."""
-        long = [{**body, "max_tokens": 60, "ignore_eos": True} for body in bodies()[:2]]
+        long = [{**body, "max_tokens": 24, "ignore_eos": True} for body in bodies()[:2]]
         with Cluster(args=[*WIDTH, *FLAGS, "--no-async-scheduling"]) as c:
             alone = [answer(c, body) for body in long]
         for gpus, cut, args in ((1, (PP, 2), []), (1, (PP, 2), ["--enforce-eager"]), (2, (TP, 2, PP, 2), MP)):

@@ -42,7 +42,7 @@ def bodies():
 
 def stateful_bodies():
     """Of every kind that keeps a state of its own while it runs, long enough that not all of them have room."""
-    base = {"model": "tiny-llama", "ignore_eos": True, "logprobs": 1, "max_tokens": 44}
+    base = {"model": "tiny-llama", "ignore_eos": True, "logprobs": 1, "max_tokens": 24}
     drawn = {**base, "temperature": 0.9}
     return [{**base, "prompt": "beams of a text " * 4, "use_beam_search": True, "n": 2, "best_of": 3, "temperature": 0},
             {**drawn, "prompt": "one of several " * 5, "n": 2, "best_of": 3, "seed": 5},
@@ -50,7 +50,7 @@ def stateful_bodies():
             {**drawn, "prompt": "banned " * 9, "seed": 7, "bad_words": ["e", "qu"]},
             {**drawn, "prompt": "penalties " * 9, "seed": 10, "repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
             {**drawn, "prompt": "plain " * 9, "seed": 11, "top_k": 5, "top_p": 0.9},
-            {"model": "tiny-llama", "prompt": "a grammar", "max_tokens": 50, "seed": 8, "guided_regex": "([a-z ]{3})+[.]{3}"}]
+            {"model": "tiny-llama", "prompt": "a grammar", "max_tokens": 30, "seed": 8, "guided_regex": "([a-z ]{3})+[.]{3}"}]
 
 
 def answers_of_one(kind):
@@ -89,7 +89,7 @@ class GpuRoles(unittest.TestCase):
                 self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
 
     def test_steps_that_a_gpu_is_given_ahead_change_no_bit(self):
-        asked = [{**body, "max_tokens": min(body["max_tokens"], 12)} for body in requests(12, seed=19)]
+        asked = [{**body, "max_tokens": min(body["max_tokens"], 8)} for body in requests(12, seed=19)]
         one_by_one = [*SMALL, *flags("GPU bfloat16"), "--no-async-scheduling"]
         with Cluster(args=one_by_one) as c:
             alone = [answer(c, body) for body in asked]
@@ -100,8 +100,8 @@ class GpuRoles(unittest.TestCase):
             c.wait_until(lambda: c.metric("baton_leaked_kv_blocks") == 0, "every block has an owner who knows of it", 5)
 
     def test_preempted_they_answer_what_they_answer_in_a_large_pool(self):
-        few = ["--threads", 1, "--max-model-len", 256, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
-        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "900K"]  # of a sequence of full length it is 0.8 MB
+        few = ["--threads", 1, "--max-model-len", 144, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
+        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "510K"]  # of a sequence of full length it is 0.45 MB
         settings = {"one worker": [*few, *tight], "both of a pair": [*few, *tight, *PAIR[:-len(SMALL)]]}
         with Cluster(args=[*few, *large]) as c:
             alone = [answer(c, body) for body in stateful_bodies()]
@@ -139,7 +139,7 @@ class GpuRoles(unittest.TestCase):
     def test_fleets_of_two_kinds_in_each_role_hand_over_between_every_two(self):
         """Every pair of kinds once, by a router that knows no others, and each fleet by another transport and by one that knows all. Slot by
         slot: worker_device_handoff_test."""
-        body = {"model": "tiny-llama", "max_tokens": 6, "ignore_eos": True, "n": 2, "temperature": 0.8, "logit_bias": {"0": -100, "1": -100, "2": -100}}
+        body = {"model": "tiny-llama", "max_tokens": 4, "ignore_eos": True, "n": 2, "temperature": 0.8, "logit_bias": {"0": -100, "1": -100, "2": -100}}
         for transport, (prefills, decodes) in zip(("shm", "tcp", "ucx-shm", "ucx-tcp"), itertools.product(FLEETS, repeat=2)):
             kinds = [("prefill", kind) for kind in prefills] + [("decode", kind) for kind in decodes]
             with self.subTest(transport=transport, kinds=kinds), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as there:
@@ -150,8 +150,8 @@ class GpuRoles(unittest.TestCase):
                         c.wait_until(lambda: len(samples(c, "baton_kv_peer_gigabytes_per_second")) == pairs, "every two have met")
                         moved = lambda n: total(c, "baton_kv_transfer_bytes_total", worker=f"{kinds[n][0]}-{n}")
                         before = {number: moved(number) for number in known}
-                        asked = [{**body, "prompt": f"{known} {i} " + LONG[:90 + 10 * i], "seed": i} for i in range(pairs)]
-                        in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 6, alone=pairs > 1 or kinds[known[0]][1] == kinds[known[1]][1]) for b in asked])
+                        asked = [{**body, "prompt": f"{known} {i} " + LONG[:50 + 10 * i], "seed": i} for i in range(pairs)]
+                        in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 4, alone=pairs > 1 or kinds[known[0]][1] == kinds[known[1]][1]) for b in asked])
                         enough = all if pairs == 1 else any  # where there is a choice, who is chosen is not this test's
                         c.wait_until(lambda: enough(moved(number) > before[number] for number in known), "KV moves")
                         for name in ("baton_kv_digest_mismatches_total", "baton_handoff_recomputes_total", "baton_retries_total"):
