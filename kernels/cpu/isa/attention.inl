@@ -26,19 +26,20 @@ struct AttentionScratch {
   float max[kAttentionRows], sum[kAttentionRows];                                // of the tiles so far
   float tile_max[kAttentionRows], tile_sum[kAttentionRows];
   int begin[kAttentionRows], end[kAttentionRows];  // tokens of the tile that the row sees
+  TokenVectors vectors;                            // the tile's keys, then its values
 };
 
 /// Tokens [begin, end) of the tile into transposed panels; the rest of a touched group of 16 becomes zero.
 template <class T>
-void LoadKeys(const AttentionItem& item, int32_t tile, int begin, int end, float* k) {
-  const int dim = item.k->dim;
+void LoadKeys(const TokenVectors& keys, int dim, int begin, int end, float* k) {
   for (int j = begin / 16 * 16; j < end; j += 16) {
     float* to = k + static_cast<int64_t>(j / kPanelColumns) * dim * kPanelColumns + j % kPanelColumns;
     const T* rows[16];
     for (int t = 0; t < 16; ++t) {
-      rows[t] = j + t >= begin && j + t < end ? TokenVector<T>(*item.k, item.blocks, tile + j + t, item.kv_head) : nullptr;
+      rows[t] = j + t >= begin && j + t < end ? static_cast<const T*>(keys.at[j + t]) : nullptr;
     }
     ForChunks(dim, [&](int64_t d, int n) {
+      for (int t = 0; t < 16; ++t) keys.Fetch<T>(std::clamp(j + t, begin, end - 1) + kTokensAhead, d);
       Vec block[16];
       for (int t = 0; t < 16; ++t) block[t] = rows[t] == nullptr ? Zero() : n == 16 ? LoadAs(rows[t] + d) : LoadAs(rows[t] + d, n);
       Transpose(block);
@@ -48,11 +49,11 @@ void LoadKeys(const AttentionItem& item, int32_t tile, int begin, int end, float
 }
 
 template <class T>
-void LoadValues(const AttentionItem& item, int32_t tile, int begin, int end, float* v) {
-  const int dim = item.v->dim;
+void LoadValues(const TokenVectors& values, int dim, int begin, int end, float* v) {
   for (int j = begin; j < end; ++j) {
-    const T* from = TokenVector<T>(*item.v, item.blocks, tile + j, item.kv_head);
+    const T* from = static_cast<const T*>(values.at[j]);
     ForChunks(dim, [&](int64_t d, int n) {
+      values.Fetch<T>(j + kTokensAhead, d);
       float* to = v + (d / kPanelColumns * kAttentionTile + j) * kPanelColumns + d % kPanelColumns;
       Store(to, n == 16 ? LoadAs(from + d) : LoadAs(from + d, n));
     });
@@ -169,8 +170,10 @@ void AttendTyped(const AttentionItem& item, AttentionScratch& s) {
   for (int32_t tile = first / kAttentionTile * kAttentionTile; tile <= last; tile += kAttentionTile) {
     int begin, end;
     if (!SetRanges(item, tile, s.begin, s.end, &begin, &end)) continue;
-    LoadKeys<T>(item, tile, begin, end, s.k);
-    LoadValues<T>(item, tile, begin, end, s.v);
+    s.vectors.Set<T>(*item.k, item.blocks, last + 1, tile, begin, end, item.kv_head);
+    LoadKeys<T>(s.vectors, dim, begin, end, s.k);
+    s.vectors.Set<T>(*item.v, item.blocks, last + 1, tile, begin, end, item.kv_head);
+    LoadValues<T>(s.vectors, dim, begin, end, s.v);
     ScoreTile(rows, dim, begin, end, s);
     for (int i = 0; i < rows; ++i) {
       if (s.begin[i] < s.end[i]) SoftmaxRow(i, item.softcap, s);
