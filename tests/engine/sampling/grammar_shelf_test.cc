@@ -75,6 +75,20 @@ TEST(GrammarShelf, BehindFiveThatTakeLongAShortOneIsCompiledOnceOneOfThemHasEnde
   EXPECT_NE(compiled.front(), "a");
 }
 
+/// What is there is given at once, and nothing is kept of who asked: a popular grammar is asked for without end.
+TEST(GrammarShelf, WhoAsksForWhatIsThereIsNotRemembered) {
+  const auto tokenizer = FakeTokenizer();
+  GrammarShelf shelf(*GrammarCompiler::Make(*tokenizer, {kEos}, kFakeVocab), {.at_once = 1, .give_back = [](auto) {}});
+  const auto grammar = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "a"});
+  const auto who = std::make_shared<int>();
+  std::latch is_there(1);
+  EXPECT_EQ(shelf.Get(grammar, who, [&](const GrammarShelf::Shared&) { is_there.count_down(); }), nullptr);
+  is_there.wait();
+  const auto kept = std::make_shared<int>();
+  EXPECT_NE(shelf.Get(grammar, who, [kept](const GrammarShelf::Shared&) {}), nullptr);
+  EXPECT_EQ(kept.use_count(), 1);
+}
+
 /// More are asked for at once than the shelf keeps, while it tells of the first one.
 TEST(GrammarShelf, WhatMadeRoomBeforeItsTurnAndIsNotWaitedForIsNotCompiled) {
   const auto tokenizer = FakeTokenizer();

@@ -92,6 +92,16 @@ TEST(StepPredictor, ThousandsOfEqualStepsDoNotMakeItJumpy) {
   EXPECT_NEAR(p.Predict(prefill), machine.Ms(prefill), 0.1 * machine.Ms(prefill));
 }
 
+// As a clock gives it that stood still: beside it every other step looks endless, and teaches next to nothing.
+TEST(StepPredictor, AStepThatSeemedToTakeNoTimeIsForgotten) {
+  const Machine machine{500, 40, 2};
+  StepPredictor p(1.0);
+  std::mt19937_64 rng(7);
+  p.Observe(Random(rng), 0);
+  Teach(p, machine, 20000, rng);
+  ExpectKnows(p, machine, 0.01, rng);
+}
+
 // Noise alone would now and then be explained best by work that takes time away.
 TEST(StepPredictor, MoreWorkIsNeverPredictedToTakeLessTime) {
   StepPredictor p(1.0);
