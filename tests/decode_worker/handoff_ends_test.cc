@@ -293,5 +293,21 @@ TEST(HandoffEnds, AClosedTicketIsGoneWithItsLastLane) {
   EXPECT_EQ(d.core.Stats().tickets, 0);
 }
 
+// Their lanes are complete, and nothing of them is computed again: only the slots are still theirs.
+TEST(HandoffEnds, SlotsOfALostWriterThatOnlyThisSideWritesAreFreeAtOnce) {
+  for (const FenceKind fence : {FenceKind::kReceiverWrites, FenceKind::kForcedClose}) {
+    HandoffDriver d;
+    d.fence = fence;
+    d.Reserve(), d.Bind(), d.Complete();
+    ASSERT_EQ(d.state(), TicketState::kReady);
+    ASSERT_EQ(d.core.ring(0).free_slots(), 2);
+    d.Do(WriterLost{d.writer});
+    EXPECT_EQ(d.core.ring(0).free_slots(), fence == FenceKind::kReceiverWrites ? 4 : 2);
+    d.Do(WriterFenced{d.writer});
+    EXPECT_EQ(d.core.ring(0).free_slots(), 4);
+    EXPECT_EQ(d.state(), TicketState::kReady);
+  }
+}
+
 }  // namespace
 }  // namespace baton::decode

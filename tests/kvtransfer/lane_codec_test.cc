@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "common/str_cat.h"
 #include "kvtransfer/layout_codec.h"
 
 namespace baton {
@@ -157,6 +158,23 @@ TEST(LaneCodec, ALayoutMayBeAsLargeAsItsLimitsSay) {
   more = most;
   more.layers = {1, 1};
   EXPECT_EQ(refusal(more), "kv_layout: layer 1 after 1");
+}
+
+TEST(LaneCodec, APlaneOrAGroupOfAKindThatNobodyKnowsIsRefused) {
+  KvGroup known{.layers = {0}, .planes = {{KvPlane::Name::kScale, DType::kF32, 1, 8}}, .tokens_per_block = 16};
+  known.kind = KvGroupKind::kState;
+  const v1::KvLayout layout = EncodeLayout({{known}});
+  EXPECT_TRUE(DecodeLayout(layout).ok());
+  for (const int name : {0, static_cast<int>(v1::KvPlane::NAME_SCALE) + 1}) {
+    v1::KvLayout other = layout;
+    other.mutable_groups(0)->mutable_planes(0)->set_name(static_cast<v1::KvPlane::Name>(name));
+    EXPECT_EQ(DecodeLayout(other).status().message(), StrCat("kv_layout: plane name ", name));
+  }
+  for (const int kind : {0, static_cast<int>(v1::KV_GROUP_KIND_STATE) + 1}) {
+    v1::KvLayout other = layout;
+    other.mutable_groups(0)->set_kind(static_cast<v1::KvGroupKind>(kind));
+    EXPECT_EQ(DecodeLayout(other).status().message(), StrCat("kv_layout: group kind ", kind));
+  }
 }
 
 TEST(LaneCodec, EveryFlippedBitAndEveryLostByteIsAnError) {
