@@ -202,6 +202,19 @@ TEST(Admission, OfPromptTokensAKeyLeavesSomeToOthersToo) {
   EXPECT_TRUE(Ok(admission.EnterTokens(10, {}, Key(1))));
 }
 
+TEST(Admission, WhatDoesNotFitAtAllWasNotLeftToOthers) {
+  Admission admission(2, 100, /*several_keys=*/true);
+  KeyAccount one("one", {}), two("two", {});
+  const auto held = admission.EnterTokens(90, {}, &one);
+  EXPECT_FALSE(Ok(admission.EnterTokens(11, {}, &one)));
+  EXPECT_FALSE(Ok(admission.EnterTokens(11, {}, &two)));
+  const auto first = admission.Enter({}, {}, &one), second = admission.Enter({}, {}, &two);
+  EXPECT_FALSE(Ok(admission.Enter({}, {}, &two)));
+  EXPECT_EQ(one.use().refused_for_share + two.use().refused_for_share, 0);
+  EXPECT_FALSE(Ok(admission.EnterTokens(10, {}, &one)));
+  EXPECT_EQ(one.use().refused_for_share, 1) << "it would fit";
+}
+
 // Answers of a key that have stood still since 0, as many as it gets places; which of them were told to give way.
 class Unread {
  public:

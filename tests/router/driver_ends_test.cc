@@ -48,6 +48,14 @@ TEST_F(DriverEnds, AnAnswerThatIsReadBeforeItsTurnToGiveWayGoesOn) {
   EXPECT_EQ(all_[1].sink->end, "failed 429");
 }
 
+TEST_F(DriverEnds, AnAnswerThatGrowsUnreadHasStoodStillSinceItsFirstTokenThatWaited) {
+  FillUnread();
+  for (const char* id : {"a", "b", "c", "d", "e", "f", "g"}) Token(id, 1);
+  EXPECT_FALSE(OtherIsAdmitted());
+  loop_.Run();
+  EXPECT_EQ(all_[0].sink->end, "failed 429");
+}
+
 TEST_F(DriverEnds, OfAnAnswerThatIsReadSlowlyOnlyWhatWasReadSinceCounts) {
   FillUnread();
   all_[0].sink->taken = 30 * 16384;  // enough for now

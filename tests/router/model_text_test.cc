@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/json.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
@@ -73,6 +74,39 @@ TEST_F(ModelTextOf, DefaultsOfSamplingThatAreNamedGoBeforeItsOwnAndMustBeThere) 
   for (const bool use_own : {true, false}) EXPECT_EQ(Temperature(use_own, {.generation_config = other}), "0.25");
   EXPECT_EQ(Temperature(true, {.override_generation_config = R"({"temperature": 2})"}), "2");
   EXPECT_EQ(Temperature(true, {.override_generation_config = R"({"top_k": 2})"}), "0.5");
+}
+
+TEST_F(ModelTextOf, ItIsCalledAsItsFolderHoweverThePathEnds) {
+  const std::string name = std::filesystem::path(folder_).filename();
+  for (const char* end : {"", "/", "//", "/."}) {
+    const auto model = ModelText::Load(folder_ + end, "", false, 0);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->name, name) << end;
+  }
+}
+
+// By it a text is too long before it is tokenized.
+TEST_F(ModelTextOf, ItsLongestTokenMayBeItsLast) {
+  const size_t before = ModelText::Load(folder_, "", false, 0)->longest_token;
+  std::ifstream in(StrCat(folder_, "/tokenizer.json"));
+  nlohmann::json tokenizer = nlohmann::json::parse(in);
+  const std::string longest = StrCat("<|", std::string(before, 'x'), "|>");
+  tokenizer["added_tokens"].push_back({{"id", ModelText::Load(folder_, "", false, 0)->tokenizer->vocab_size()},
+                                       {"content", longest},
+                                       {"single_word", false},
+                                       {"lstrip", false},
+                                       {"rstrip", false},
+                                       {"normalized", false},
+                                       {"special", true}});
+  Write("tokenizer.json", tokenizer.dump());
+  EXPECT_EQ(ModelText::Load(folder_, "", false, 0)->longest_token, longest.size());
+}
+
+TEST_F(ModelTextOf, VariablesOfTheTemplateThatAreNoObjectAreRefused) {
+  for (const char* given : {"[1]", "7", "{"}) {
+    const auto model = ModelText::Load(folder_, "", false, 0, {.default_chat_template_kwargs = given});
+    EXPECT_EQ(model.status().message(), StrCat("--default-chat-template-kwargs: ", given, " is no JSON object"));
+  }
 }
 
 }  // namespace

@@ -259,5 +259,12 @@ TEST(ApiError, CodesOfGrpcBecomeStatusesOfHttp) {
   EXPECT_EQ(FromStatus(absl::InternalError("x")).http_status, 500);
 }
 
+TEST(OpenAiJson, AChunkOfThoughtsAloneShowsThem) {
+  OpenAiJson json = Make(true);
+  ChoicePart part = Part("");
+  part.thoughts = "hm";
+  EXPECT_THAT(json.TextChunk(part, {}), testing::HasSubstr(R"("delta":{"reasoning_content":"hm","reasoning":"hm"})"));
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -276,6 +276,40 @@ TEST(RelayCodec, EachFigureOfAHandoffHasItsPlace) {
   EXPECT_EQ(out.seconds, 0.5);
 }
 
+TEST(RelayCodec, EachFigureOfALoadHasItsPlace) {
+  v1::Load l;
+  l.set_running(1), l.set_waiting(2), l.set_unread(3), l.set_queued_tokens(4), l.set_kv_blocks_used(5),
+      l.set_kv_blocks_total(6), l.set_kv_blocks_shared(7), l.set_kv_empty_tokens(8), l.set_steps(9),
+      l.set_last_step_ms(10), l.set_predicted_step_ms(11), l.set_prefill_tokens_per_s(12), l.set_decode_step_ms(13),
+      l.set_prefix_queries_tokens(14), l.set_prefix_hits_tokens(15), l.set_preemptions(16), l.set_prompt_tokens(17),
+      l.set_generation_tokens(18), l.set_leaked_kv_blocks(19), l.set_calls_refused(20), l.set_step_tokens(21),
+      l.add_steps_by_tokens(22);
+  const WorkerLoad out = DecodeLoad(l);
+  const std::vector<double> told = {static_cast<double>(out.running),
+                                    static_cast<double>(out.waiting),
+                                    static_cast<double>(out.unread),
+                                    static_cast<double>(out.queued_tokens),
+                                    static_cast<double>(out.kv_blocks_used),
+                                    static_cast<double>(out.kv_blocks_total),
+                                    static_cast<double>(out.kv_blocks_shared),
+                                    static_cast<double>(out.kv_empty_tokens),
+                                    static_cast<double>(out.steps),
+                                    out.last_step_ms,
+                                    out.predicted_step_ms,
+                                    out.prefill_tokens_per_s,
+                                    out.decode_step_ms,
+                                    static_cast<double>(out.prefix_queries_tokens),
+                                    static_cast<double>(out.prefix_hits_tokens),
+                                    static_cast<double>(out.preemptions),
+                                    static_cast<double>(out.prompt_tokens),
+                                    static_cast<double>(out.generation_tokens),
+                                    static_cast<double>(out.leaked_kv_blocks),
+                                    static_cast<double>(out.calls_refused),
+                                    static_cast<double>(out.step_sizes.tokens),
+                                    static_cast<double>(out.step_sizes.steps[0])};
+  for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], static_cast<double>(i) + 1);
+}
+
 // Costs are made of them, and compared: one NaN is neither less nor more than any.
 TEST(RelayCodec, FiguresOfAWorkerAreNumbers) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();

@@ -114,6 +114,15 @@ TEST(RequestFlowLeft, AChoiceThatEndedWithoutATokenIsNotAskedForAgain) {
   EXPECT_EQ(Taken(flow), StrCat("attach w", kB.index, " g2 @", kPrompt, " c1"));
 }
 
+TEST(RequestFlowLeft, OfAnEndedChoiceNothingIsComputedAgain) {
+  RequestFlow flow("r", kPrompt, 2, Limits(), kStart);
+  flow.Start(), flow.WorkerChosen(kA, kStart);
+  flow.News(Tokens(1, 0, kPrompt, {7, 8, 9}, FinishReason::kLength), kStart);
+  flow.News(Tokens(1, 1, kPrompt, {7}), kStart);
+  flow.WorkerLost(kA, Gone(), kStart);
+  EXPECT_EQ(flow.tokens_to_prefill(), kPrompt + 1) << "what the other one has";
+}
+
 TEST(RequestFlowLeft, AnErrorWithoutAStatusIsAnError) {
   RequestFlow flow = FlowIn(State::kAttached);
   for (uint64_t gen = 1; flow.state() != State::kDone && gen < 5; ++gen) {

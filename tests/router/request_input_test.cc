@@ -129,5 +129,21 @@ TEST_F(RequestInputTest, ATextThatCameBeforeIsTokenizedAgainForAnotherSalt) {
   EXPECT_GT(model.prompt_ids->counts().tokenized_bytes, before);
 }
 
+TEST_F(RequestInputTest, OfTwoVariablesOfATemplateTheRequestsCountsAndAllOthersStand) {
+  const std::string shows = "{{ messages[0].content }} {{ mood }} {{ end }}";
+  const ModelText model = Model(shows, {.default_chat_template_kwargs = R"({"mood":"glad","end":"!"})"});
+  const auto ids = [&](const std::string& variables) {
+    ChatPrompt chat = Chat("user", "Hi");
+    chat.kwargs_json = variables;
+    return std::get<TokenizedPrompt>(TokenizePrompt(model, chat, "")).ids;
+  };
+  const auto text = [&](const std::string& said) {
+    return std::get<TokenizedPrompt>(TokenizePrompt(model, TextPrompt{said, false}, "")).ids;
+  };
+  EXPECT_EQ(ids("{}"), text("Hi glad !"));
+  EXPECT_EQ(ids(R"({"mood":"sad"})"), text("Hi sad !"));
+  EXPECT_EQ(ids(R"({"more":1})"), text("Hi glad !"));
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -87,6 +87,24 @@ TEST_F(GrpcTest, GrpcStreamsTheSameTextWithUsageTimingsAndTrailer) {
   EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine");
 }
 
+TEST_F(GrpcTest, ATokenWhoseTextWaitsForTheNextHasItsLogprobs) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  for (int i = 0; i < 8; ++i) request.mutable_tokens()->add_ids(100 + i);
+  request.mutable_sampling()->set_max_tokens(10);
+  request.mutable_sampling()->set_logprobs(1);
+  request.add_stop(FakeWorker::TextOf(0, 8, 10) + "and more");  // all of it may be its beginning
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, request);
+  int logprobs = 0;
+  v1::GenerateChunk chunk;
+  while (reader->Read(&chunk)) logprobs += chunk.logprobs_size();
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(logprobs, 10);
+}
+
 TEST_F(GrpcTest, BeamsAndTheBestOfManyComeWholeAtTheEnd) {
   FakeWorker worker;
   Start({&worker});
