@@ -99,6 +99,24 @@ TEST(SchedulerLoad, SpeedsAreThoseOfStepsThatRanToTheirEnd) {
   EXPECT_NEAR(Milliseconds(load.prefill_time), 2 * 0.5 + 0.1 * (40 + 21), 1e-6);
 }
 
+// Each step has a sequence less than the one before it, whose time must not be taken for its own.
+TEST(SchedulerLoad, AStepsTimeTeachesOfItsWorkAndNotOfThatWhichIsPlannedBehindIt) {
+  SteppedEngineOptions o = MessagesOptions();
+  o.ahead = true;
+  SteppedEngine h(o);
+  h.ms_per_row = 10;
+  for (RequestKey key = 1; key <= 8; ++key) {
+    const int32_t tokens = key == 8 ? 60 : 10 + static_cast<int32_t>(key);
+    ASSERT_TRUE(h.Add(Endless(key, 2, tokens)).ok());
+  }
+  while (h.scheduler().Load().running_sequences != 1) ASSERT_TRUE(h.Step());
+  EXPECT_GT(h.steps_ahead, 8);
+  ASSERT_TRUE(h.Begin());
+  EXPECT_NEAR(Milliseconds(h.scheduler().Load().predicted_step), 10.5, 2);
+  h.Finish();
+  h.RunAll();
+}
+
 // A step costs something by itself, so the queue takes longer where steps are small.
 TEST(SchedulerLoad, TheWaitIsThatOfStepsAsLargeAsTheyMayBe) {
   SteppedEngineOptions o = MessagesOptions();
