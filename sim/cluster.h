@@ -44,6 +44,7 @@ class Cluster {
   const std::vector<router::TokenizedRequest>& asked() const { return asked_; }
   const std::vector<std::shared_ptr<ClientView>>& clients() const { return clients_; }
   const std::vector<std::unique_ptr<RouterProcess>>& routers() const { return routers_; }
+  const std::vector<std::unique_ptr<WorkerNode>>& workers() const { return workers_; }
 
   const FaultCounters& faults() const { return faults_; }
   WireCounters wires() const;

@@ -295,7 +295,8 @@ void WorkerLink::Do(ShowLink show) {
   const bool changed = view_.state != show.state || view_.detail != show.detail;
   if (show.state == LinkState::kLost) {
     view_.left_draining = view_.state == LinkState::kDraining;
-    view_.left_in_order = view_.left_draining && book_.empty() && view_.outstanding->requests() == 0;
+    view_.left_in_order = view_.left_draining && book_.empty() && view_.outstanding->requests() == 0 &&
+                          !PlantedBug("who leaves in order is lost");
   }
   if (view_.state != show.state) view_.since = parts_.clock.Now();
   view_.state = show.state;

@@ -17,24 +17,11 @@
 #include "tests/planted_bugs.h"
 #include "tests/sim/checked_cluster.h"
 #include "tests/sim/oracle.h"
-
-namespace {
-
-std::string& Planted() {
-  static std::string bug;
-  return bug;
-}
-
-uint64_t Number(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-}  // namespace
+#include "tests/sim/seeds.h"
 
 namespace baton {
 
-std::string_view PlantedBugInForce() { return Planted(); }
+std::string_view PlantedBugInForce() { return sim::Planted(); }
 
 namespace sim {
 namespace {
@@ -119,21 +106,6 @@ TEST(ClusterSim, NoSeedWithGrammarsBreaksAPromise) {
 /// Workers change their roles while requests run and all else happens.
 std::string RunWithChange(uint64_t seed) {
   return CheckedCluster(ClusterScenario::FromSeed(kSeedsOfChange + seed)).Run();
-}
-
-/// As many scenarios of `seeds_of` as the environment's `how_many` says, or `usual`; `look` sees each that was run.
-template <class Look>
-void CheckSeeds(uint64_t seeds_of, const char* how_many, uint64_t usual, Look look) {
-  const uint64_t first = Number("CLUSTER_SIM_FIRST", 0), end = first + Number(how_many, usual);
-  for (uint64_t seed = first, broken = 0; seed < end && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
-    const ClusterScenario scenario = ClusterScenario::FromSeed(seeds_of + seed);
-    CheckedCluster checked(scenario);
-    const std::string promise = checked.Run();
-    broken += !promise.empty();
-    EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seeds_of + seed
-                           << " cluster_sim_test";
-    look(checked, scenario);
-  }
 }
 
 TEST(ClusterSim, NoSeedOfChangingRolesBreaksAPromise) {
@@ -337,16 +309,6 @@ TEST(ClusterSim, AnAnswerThatGoesOnWithoutItsGrammarIsNoticed) {
   SetLogLevel("error");
   const auto plant = [](std::string bug) { Planted() = std::move(bug); };
   EXPECT_TRUE(FindsPlantedBug({"an answer that goes on has no grammar", 0}, 200, plant, RunWithGrammars));
-}
-
-/// That one of 200 runs notices it, each the run of a seed.
-template <class Run>
-void ExpectFound(const BugToFind& bug, const Run& run) {
-  SetLogLevel("error");
-  const std::optional<uint64_t> at =
-      FindsPlantedBug(bug, 200, [](std::string name) { Planted() = std::move(name); }, run);
-  ASSERT_TRUE(at) << "no seed noticed: " << bug.name;
-  TellWhoNoticed(bug, *at);
 }
 
 class PlantedBugsOfChange : public ::testing::TestWithParam<BugToFind> {};
