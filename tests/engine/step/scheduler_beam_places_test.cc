@@ -34,6 +34,14 @@ TEST(SchedulerBeams, ThatThePromptIsComputedIsSaidOfAnAnswerThatIsWanted) {
   EXPECT_TRUE(h.answers.contains({1, 1}));
 }
 
+TEST(SchedulerBeams, HoweverManyTokensASearchMayHaveItNeedsNoMoreThanItsContext) {
+  SteppedEngine h(PlacesOptions());
+  const absl::Status added = h.Add(FourBeams(1, 16, 100000));
+  EXPECT_TRUE(added.ok()) << added;
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
+}
+
 TEST(SchedulerBeams, BeamsOfWhichSomeAreInTheStepMakeNoRoomForAPrefill) {
   const Request beams = FourBeams(2, 20, 30);
   SteppedEngine h(PlacesOptions());
