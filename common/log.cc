@@ -53,8 +53,13 @@ std::string Payload(std::string_view text) {
   return is_json ? fmt::format("\"{}\"", MessageJson(text)) : Printable(text, kMostLine);
 }
 
+constexpr const char* kLogger = "baton";  // in no line: lines have the name of the process
+
+// Once a process: a library that is loaded later and has this file in it, as the plugin of the emulated GPU has, leaves
+// the logger that other threads are writing to.
 [[maybe_unused]] const bool installed = [] {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("", std::make_shared<LogSink>(&Payload)));
+  if (spdlog::default_logger_raw()->name() == kLogger) return false;
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(kLogger, std::make_shared<LogSink>(&Payload)));
   return true;
 }();
 

@@ -4,11 +4,22 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
 
 #include <cmath>
 
+#include "common/log.h"
+
 namespace baton::kernels {
 namespace {
+
+// The emulated GPU's has the log in it, too, and both are of one library.
+TEST(DevicePlugin, LeavesTheLogThatOtherThreadsWriteTo) {
+  SetLogName("decode-0");
+  const auto before = spdlog::default_logger();
+  ASSERT_TRUE(LoadDeviceOps(EMULATED_PLUGIN, {}).ok());
+  EXPECT_EQ(spdlog::default_logger(), before);
+}
 
 TEST(DevicePlugin, ComputesThroughTheInterface) {
   OpsOrError ops = LoadDeviceOps(EMULATED_PLUGIN, {});
