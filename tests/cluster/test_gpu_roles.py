@@ -42,7 +42,7 @@ def bodies():
 
 def stateful_bodies():
     """Of every kind that keeps a state of its own while it runs, long enough that not all of them have room."""
-    base = {"model": "tiny-llama", "ignore_eos": True, "logprobs": 1, "max_tokens": 24}
+    base = {"model": "tiny-llama", "ignore_eos": True, "logprobs": 1, "max_tokens": 44}
     drawn = {**base, "temperature": 0.9}
     return [{**base, "prompt": "beams of a text " * 4, "use_beam_search": True, "n": 2, "best_of": 3, "temperature": 0},
             {**drawn, "prompt": "one of several " * 5, "n": 2, "best_of": 3, "seed": 5},
@@ -50,7 +50,7 @@ def stateful_bodies():
             {**drawn, "prompt": "banned " * 9, "seed": 7, "bad_words": ["e", "qu"]},
             {**drawn, "prompt": "penalties " * 9, "seed": 10, "repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
             {**drawn, "prompt": "plain " * 9, "seed": 11, "top_k": 5, "top_p": 0.9},
-            {"model": "tiny-llama", "prompt": "a grammar", "max_tokens": 30, "seed": 8, "guided_regex": "([a-z ]{3})+[.]{3}"}]
+            {"model": "tiny-llama", "prompt": "a grammar", "max_tokens": 50, "seed": 8, "guided_regex": "([a-z ]{3})+[.]{3}"}]
 
 
 def answers_of_one(kind):
@@ -100,8 +100,8 @@ class GpuRoles(unittest.TestCase):
             c.wait_until(lambda: c.metric("baton_leaked_kv_blocks") == 0, "every block has an owner who knows of it", 5)
 
     def test_preempted_they_answer_what_they_answer_in_a_large_pool(self):
-        few = ["--threads", 1, "--max-model-len", 144, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
-        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "510K"]  # of a sequence of full length it is 0.45 MB
+        few = ["--threads", 1, "--max-model-len", 256, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
+        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "900K"]  # of a sequence of full length it is 0.8 MB
         settings = {"one worker": [*few, *tight], "both of a pair": [*few, *tight, *PAIR[:-len(SMALL)]]}
         with Cluster(args=[*few, *large]) as c:
             alone = [answer(c, body) for body in stateful_bodies()]
