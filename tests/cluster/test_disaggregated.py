@@ -77,6 +77,16 @@ class Disaggregated(AsAlone):
         with Cluster(args=args) as c:
             self.check(c, "blocks of 64, chunks of 16")
 
+    def test_a_prompt_of_which_no_segment_fits_a_prefill_workers_slots_is_computed_where_it_is_decoded(self):
+        body = {"model": "tiny-llama", "prompt": LONG[:600], "max_tokens": 6, "temperature": 0}
+        with Cluster(args=["--threads", 1]) as c:
+            want = answer(c, body)
+        for prefills in (1, 2):
+            with Cluster(args=[*PAIR, "--prefill", prefills, "--prefill.landing-slot-bytes", 65536]) as c:
+                self.assertEqual(answer(c, body), want)
+                self.assertEqual(c.metric("baton_retries_total"), prefills - 1, "each was asked")
+                wait_for_memory(c, f"{prefills} prefill workers of small slots")
+
     def test_every_field_equals_aggregated_over_ucx(self):
         for transport, path in (("ucx", "/memory put"), ("ucx-tcp", "tcp/lo messages")):
             with self.subTest(transport=transport), Cluster(args=[*PAIR, "--transport", transport]) as c:

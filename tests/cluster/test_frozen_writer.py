@@ -1,17 +1,16 @@
 """A prefill worker that is frozen for ever while it holds the whole landing ring of a decode worker on shared memory stops
 nobody else, for ever: what is asked meanwhile and later is answered with the bits of one worker alone."""
-import json
 import os
 import pathlib
 import signal
 import threading
 import time
 import unittest
-import urllib.request
 
 from harness import Cluster, in_parallel
 from storm import prompt
 from test_disaggregated import HANDOFF, wait_for_memory
+from test_flip import workers
 from test_metrics import samples, total
 from test_promise_a import answer
 
@@ -38,8 +37,7 @@ def stop_all_threads(pid):
 def stop_while_it_owes(cluster, pid, worker, also=lambda: True):
     """Stops a worker while the router waits for something of it, and `also` is so."""
     def owes():
-        with urllib.request.urlopen(cluster.admin + "/workers", timeout=30) as reply:
-            return also() and any(w["requests"] for w in json.load(reply)["workers"] if w["name"] == worker)
+        return also() and any(w["requests"] for w in workers(cluster) if w["name"] == worker)
 
     def stands_still():
         if not owes():

@@ -18,7 +18,7 @@ inline const T* TokenVector(const KvPlaneView& plane, const int32_t* blocks, int
 }
 
 // While a token is read, the one so far behind it is on its way into the cache: a head's vectors lie apart, and no processor
-// guesses the next block. Of 16, 32 and 48, into the first cache or the second, this was best
+// guesses the next block. Of 16, 32 and 48, into the first cache or the second, this was best on the whole
 // (bench/results/2026-12-01-2-cores-avx2-attention-ahead.json).
 constexpr int kTokensAhead = 16;
 
