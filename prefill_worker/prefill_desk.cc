@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
 #include "kvtransfer/rank_numbers.h"
@@ -319,6 +320,9 @@ void PrefillDesk::Do(const prefill::CutPeer& action) {
 }
 
 void PrefillDesk::Do(const prefill::Reply& action) {
+  // Its client gets an answer all the same: who set the flags hears of it here alone.
+  if (absl::IsFailedPrecondition(action.status) && unfit_.May(""))
+    LogWarning("prefill: this worker cannot hand a prompt over: {}", View(action.status.message()));
   if (Job* job = Find(action.key)) Answer(*job, action.status, action.no_room);
 }
 

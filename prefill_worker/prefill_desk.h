@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/expiry_line.h"
+#include "common/limited_lines.h"
 #include "common/own_time.h"
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
@@ -131,6 +132,7 @@ class PrefillDesk {
   SenderControl& sender_;
   worker::TransferLoop& thread_;
   const Clock& clock_;
+  LimitedLines unfit_{clock_};  ///< of prompts that have no segment for its slots
   engine::Scheduler* scheduler_ = nullptr;
   /// The answer of a leg that is over, for those who ask again.
   struct Answered {

@@ -71,7 +71,7 @@ absl::Status Push::Check(const Prefill& event) const {
       if (bytes > SlotBytesOf(event)) {
         // Its own --landing-slot-bytes are too few for what the decode worker cuts: another worker's may do.
         return absl::FailedPreconditionError(
-            StrCat("a segment of ", bytes, " bytes, a slot holds ", SlotBytesOf(event)));
+            StrCat("a segment of ", bytes, " bytes, a slot holds ", SlotBytesOf(event), " (--landing-slot-bytes)"));
       }
     }
   }

@@ -386,7 +386,8 @@ TEST(Push, RefusesASegmentThatNoSlotCanHold) {
   big.lanes = {{101}};
   d.Do(big);
   const absl::Status refused = std::get<Reply>(d.actions.at(0)).status;
-  EXPECT_EQ(refused, absl::FailedPreconditionError("a segment of 101 bytes, a slot holds 100")) << "others may do it";
+  EXPECT_EQ(refused, absl::FailedPreconditionError("a segment of 101 bytes, a slot holds 100 (--landing-slot-bytes)"))
+      << "others may do it";
 }
 
 TEST(Push, CancelThatOvertakesItsPrefillLeavesATombstone) {
