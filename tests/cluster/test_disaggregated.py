@@ -84,7 +84,7 @@ class Disaggregated(AsAlone):
         for prefills in (1, 2):
             with Cluster(args=[*PAIR, "--prefill", prefills, "--prefill.landing-slot-bytes", 65536]) as c:
                 self.assertEqual(answer(c, body), want)
-                self.assertEqual(c.metric("baton_retries_total"), prefills - 1, "each was asked")
+                self.assertLessEqual(c.metric("baton_retries_total"), prefills - 1, "each is asked once, if its canary has come back")
                 c.wait_until(lambda: "of 524320 bytes, a slot holds 65408 (--landing-slot-bytes)" in c.log.read_text(), "the flag is named")
                 wait_for_memory(c, f"{prefills} prefill workers of small slots")
 
