@@ -100,17 +100,21 @@ class GpuRoles(unittest.TestCase):
             c.wait_until(lambda: c.metric("baton_leaked_kv_blocks") == 0, "every block has an owner who knows of it", 5)
 
     def test_preempted_they_answer_what_they_answer_in_a_large_pool(self):
-        few = ["--threads", 1, "--max-model-len", 256, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
-        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "900K"]  # of a sequence of full length it is 0.8 MB
+        few = ["--threads", 1, "--max-model-len", 208, "--max-num-seqs", 8, "--max-num-batched-tokens", 64, *flags("GPU bfloat16")]
+        # However late others come: its choices, that run beside each other, have no room to end in.
+        too_long = {**stateful_bodies()[1], "max_tokens": 60, "n": 3}
+        large, tight = ["--kv-cache-memory", "16M"], ["--kv-cache-memory", "700K"]  # of a sequence of full length it is 650 KB
         settings = {"one worker": [*few, *tight], "both of a pair": [*few, *tight, *PAIR[:-len(SMALL)]]}
         with Cluster(args=[*few, *large]) as c:
             alone = [answer(c, body) for body in stateful_bodies()]
+            alone_too_long = answer(c, too_long)
         for what, args in settings.items():
             with self.subTest(what), Cluster(args=args) as c:
+                self.assertEqual(answer(c, too_long), alone_too_long, what)
+                c.wait_until(lambda: c.metric("vllm:num_preemptions_total") > 0, f"{what}: it was preempted by itself", 5)
                 got = in_parallel([lambda b=b: answer(c, b) for b in stateful_bodies()])
                 for body, want, have in zip(stateful_bodies(), alone, got):
                     self.assertEqual(have, want, f"{what}: {body}")
-                c.wait_until(lambda: c.metric("vllm:num_preemptions_total") > 0, f"{what}: some were preempted", 5)
                 if "pair" in what:
                     c.wait_until(lambda: c.metric("baton_kv_transfer_bytes_total") > 0, f"{what}: KV moves")
                     wait_for_memory(c, what)

@@ -196,7 +196,8 @@ TEST(ArrivingBodies, OfTheAddressWithTheMostTheOldestIsGivenUp) {
 
 TEST_F(HttpBody, ALongBodyThatDoesNotComeWholeInTimeIs408) {
   Start({.read_timeout_ms = 50});
-  HttpConnection c(port_);
+  const auto connection = ConnectionThatAsked(port_);
+  HttpConnection& c = *connection;
   const std::string text = RequestText("POST", "/", BodyOf(220'000));
   c.Send(std::string_view(text).substr(0, text.size() - 1));
   const HttpReply reply = c.Receive();

@@ -118,6 +118,14 @@ HttpReply Ask(int port, std::string_view method, std::string_view path, std::str
   return connection.Receive(method == "HEAD");
 }
 
+std::unique_ptr<HttpConnection> ConnectionThatAsked(int port) {
+  while (true) {
+    auto connection = std::make_unique<HttpConnection>(port);
+    connection->Send(RequestText("HEAD", "/", ""));
+    if (connection->Receive(/*head=*/true).status != 0) return connection;
+  }
+}
+
 std::vector<std::string> EventsOf(std::string_view body) {
   std::vector<std::string> events;
   for (size_t at = 0; at < body.size();) {

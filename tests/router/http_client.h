@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,9 @@ std::string RequestText(std::string_view method, std::string_view path, std::str
                         const Headers& headers = {});
 HttpReply Ask(int port, std::string_view method, std::string_view path, std::string_view body = "",
               const Headers& headers = {});
+/// One that was answered already. A connection that never asked anything has `read_timeout_ms` for its first byte, and
+/// a test that is not run for as long would be closed without a word.
+std::unique_ptr<HttpConnection> ConnectionThatAsked(int port);
 /// The data of the server-sent events, in order.
 std::vector<std::string> EventsOf(std::string_view body);
 

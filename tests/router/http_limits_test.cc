@@ -286,32 +286,29 @@ TEST_F(HttpLimits, AClientThatStopsSendingIs408WithTheSecondsAndClosed) {
         "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12",
         "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n"}) {
     SCOPED_TRACE(bytes);
-    HttpConnection slow(port_);
-    slow.Send(bytes);
-    const HttpReply reply = slow.Receive();
+    const auto slow = ConnectionThatAsked(port_);
+    slow->Send(bytes);
+    const HttpReply reply = slow->Receive();
     EXPECT_EQ(reply.status, 408);
     EXPECT_NE(reply.body.find("408|The request did not arrive whole within 0.3 seconds"), std::string::npos)
         << reply.body;
     EXPECT_EQ(reply.headers.at("connection"), "close");
-    EXPECT_EQ(slow.ReceiveAll(), "");
+    EXPECT_EQ(slow->ReceiveAll(), "");
   }
-  HttpConnection waits(port_);
-  waits.Send("POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
-  EXPECT_NE(waits.ReceiveAll().find("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 408 Request Timeout"), std::string::npos);
-  HttpConnection second(port_);
-  second.Send(RequestText("GET", "/1", "") + "GET /2 HT");
-  EXPECT_EQ(second.Receive().status, 200);
-  EXPECT_EQ(second.Receive().status, 408) << "of the second request on a connection, too";
+  const auto waits = ConnectionThatAsked(port_);
+  waits->Send("POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_NE(waits->ReceiveAll().find("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 408 Request Timeout"), std::string::npos);
+  const auto second = ConnectionThatAsked(port_);
+  second->Send(RequestText("GET", "/1", "") + "GET /2 HT");
+  EXPECT_EQ(second->Receive().status, 200);
+  EXPECT_EQ(second->Receive().status, 408) << "of the second request on a connection, too";
 }
 
 TEST_F(HttpLimits, IdleConnectionsAreClosedWithoutAWord) {
   Start({.keep_alive_ms = 50});
   HttpConnection idle(port_);
   EXPECT_EQ(idle.ReceiveAll(), "");
-  HttpConnection used(port_);
-  used.Send(RequestText("GET", "/", ""));
-  EXPECT_EQ(used.Receive().status, 200);
-  EXPECT_EQ(used.ReceiveAll(), "");
+  EXPECT_EQ(ConnectionThatAsked(port_)->ReceiveAll(), "");
 }
 
 // The keep-alive time is for clients who have asked something.
@@ -320,12 +317,10 @@ TEST_F(HttpLimits, AConnectionThatNeverAsksHasTheTimeOfARequest) {
   HttpConnection silent(port_);
   char byte;
   EXPECT_EQ(recv(silent.fd(), &byte, 1, 0), 0) << "-1: still open after 20 s";
-  HttpConnection used(port_);
-  used.Send(RequestText("GET", "/", ""));
-  EXPECT_EQ(used.Receive().status, 200);
+  const auto used = ConnectionThatAsked(port_);
   const timeval patience{0, 900'000};
-  setsockopt(used.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  EXPECT_EQ(recv(used.fd(), &byte, 1, 0), -1) << "0: closed within 900 ms";
+  setsockopt(used->fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(recv(used->fd(), &byte, 1, 0), -1) << "0: closed within 900 ms";
 }
 
 // One address may not have them all: 127.0.0.2 is another one here.

@@ -361,9 +361,9 @@ TEST_F(RouterTest, AClientThatStopsSendingHasOpenAisErrorWithTheSeconds) {
   RouterConfig config;
   config.read_timeout_ms = 1500;
   Start({}, config, false);
-  HttpConnection c(port_);
-  c.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
-  const HttpReply reply = c.Receive();
+  const auto c = ConnectionThatAsked(port_);
+  c->Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
+  const HttpReply reply = c->Receive();
   EXPECT_EQ(reply.status, 408);
   const Json error = Json::parse(reply.body)["error"];
   EXPECT_EQ(error["code"], "request_timeout");
