@@ -350,7 +350,7 @@ TEST_F(GrammarAnswers, WhoseMasksAreCostlyHaveThemMadeByOneThatStandsBack) {
   GrammarPool quick(compiler_, 2, std::chrono::hours(1)), slow(compiler_, 2, Duration());
   const std::vector<uint32_t> masks = MasksOf(quick, 30);
   EXPECT_EQ(quick.counts().masks, 30) << "one for each token";
-  EXPECT_EQ(quick.counts().masks_slow, 0);
+  EXPECT_LE(quick.counts().masks_slow, 1) << "the first alone, where compiling had to wait for a core";
   EXPECT_EQ(MasksOf(slow, 30), masks) << "who makes them changes nothing";
   AwaitSlowMasks(slow, 29);  // what one costs is known when the first is there
   EXPECT_EQ(slow.counts().masks_late, 29) << "no step waits for one";
