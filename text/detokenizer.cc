@@ -47,9 +47,11 @@ std::string Detokenizer::ShowWhole(bool last) {
   const std::string now = tokenizer_->DecodeWhole(ids.subspan(context_));
   const bool incomplete = now.size() >= kReplacement.size() && now.ends_with(kReplacement);
   if (now.size() <= before.size() || (incomplete && !last)) return "";
+  // A byte that makes no character of those before it makes none of what was shown, either: then it stands alone.
+  std::string more = now.starts_with(before) ? now.substr(before.size()) : tokenizer_->DecodeWhole(ids.subspan(shown_));
   context_ = shown_;
   shown_ = ids_.size();
-  return now.substr(before.size());
+  return more;
 }
 
 std::string Detokenizer::Finish() {

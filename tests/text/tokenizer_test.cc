@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "common/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
@@ -163,6 +164,38 @@ TEST_F(Files, EverySpaceBeforeTheFirstTokenIsDroppedWhereMetaspacePutsOneThere) 
   EXPECT_EQ(detokenizer.Append(1), "a");
   EXPECT_EQ(detokenizer.Append(1), "  a");
   EXPECT_EQ((*tokenizer)->Decode({1, 1}, false), "a  a");
+}
+
+// Bytes as tokens, and a decoder that nobody knows token by token.
+constexpr char kWholeWithBytes[] = R"({"version": "1.0", "added_tokens": [],
+  "model": {"type": "BPE", "vocab": {"a": 0, "<0xC3>": 1, "<0xA9>": 2}, "merges": []},
+  "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}})";
+
+TEST_F(Files, WhereADecoderRunsAsAWholeACharacterIsHeldUntilItIsThereAndReplacedAtTheEnd) {
+  Write("tokenizer.json", kWholeWithBytes);
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ASSERT_EQ((*tokenizer)->assembly(), TextAssembly::kWhole);
+  Detokenizer detokenizer(**tokenizer, false, DetokenizeFrom::kTextStart);
+  EXPECT_EQ(detokenizer.Append(0), "a");
+  EXPECT_EQ(detokenizer.Append(1), "");
+  EXPECT_EQ(detokenizer.Append(2), "é");
+  EXPECT_EQ(detokenizer.Append(1), "");
+  EXPECT_EQ(detokenizer.Finish(), "\xEF\xBF\xBD");
+}
+
+TEST_F(Files, WhereADecoderRunsAsAWholeEachPieceIsUtf8WhateverBytesCome) {
+  Write("tokenizer.json", kWholeWithBytes);
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  for (int number = 0; number < 729; ++number) {  // six tokens of three
+    Detokenizer detokenizer(**tokenizer, false, DetokenizeFrom::kTextStart);
+    for (int left = number, count = 0; count < 6; ++count, left /= 3) {
+      const std::string piece = detokenizer.Append(left % 3);
+      ASSERT_TRUE(IsUtf8(piece)) << number << " " << piece;
+    }
+    ASSERT_TRUE(IsUtf8(detokenizer.Finish())) << number;
+  }
 }
 
 // The crate panics where some of its parts end early.
