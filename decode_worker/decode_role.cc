@@ -89,21 +89,11 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
-    const decode::HandoffStats stats = desk_->Stats();
     std::vector<RankFigures> ranks = {landing_->Figures()};
     if (landings_) std::ranges::move(landings_->figures(), std::back_inserter(ranks));
     worker::FillRankLoad(ranks, load);
     load.set_transport(landing_->kind());
-    load.set_tickets(stats.tickets);
-    load.set_reserved_tokens(stats.reserved_tokens);
-    load.set_granted_slots(stats.granted_slots);
-    load.set_quarantined_slots(stats.quarantined_slots);
-    load.set_free_slots(stats.free_slots);
-    load.set_lanes_failed(stats.lanes_failed);
-    load.set_recomputes(stats.recomputes);
-    load.set_opens_refused(stats.opens_refused);
-    load.set_rings_written_off(stats.memories_written_off);
-    load.set_reserves_refused(desk_->reserves_refused());
+    FillTicketLoad(desk_->Stats(), desk_->reserves_refused(), load);
   }
 
   void Reserve(const v1::ReserveRequest& request, const std::string& router,

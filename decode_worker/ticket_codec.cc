@@ -79,4 +79,17 @@ v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFac
   return reply;
 }
 
+void FillTicketLoad(const decode::HandoffStats& stats, int64_t reserves_refused, v1::HandoffLoad& load) {
+  load.set_tickets(stats.tickets);
+  load.set_reserved_tokens(stats.reserved_tokens);
+  load.set_granted_slots(stats.granted_slots);
+  load.set_quarantined_slots(stats.quarantined_slots);
+  load.set_free_slots(stats.free_slots);
+  load.set_lanes_failed(stats.lanes_failed);
+  load.set_recomputes(stats.recomputes);
+  load.set_opens_refused(stats.opens_refused);
+  load.set_rings_written_off(stats.memories_written_off);
+  load.set_reserves_refused(reserves_refused);
+}
+
 }  // namespace baton::decode_worker

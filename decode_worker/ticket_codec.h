@@ -24,4 +24,7 @@ std::shared_ptr<const Grammar> GrammarOf(const v1::ReserveRequest& in);
 v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const LandingWays& ways,
                                 Duration wait);
 
+/// What its tickets and slots are, in a load.
+void FillTicketLoad(const decode::HandoffStats& stats, int64_t reserves_refused, v1::HandoffLoad& load);
+
 }  // namespace baton::decode_worker

@@ -108,4 +108,12 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
   return order;
 }
 
+void FillLegLoad(const prefill::PushStats& stats, int32_t computing, v1::HandoffLoad& load) {
+  load.set_jobs(std::max(computing, stats.jobs));
+  load.set_source_digest_mismatches(stats.source_mismatches);
+  load.set_no_room(stats.no_room);
+  load.set_resent_segments(stats.resent_segments);
+  load.set_unclean_closes(stats.unclean_closes);
+}
+
 }  // namespace baton::prefill_worker

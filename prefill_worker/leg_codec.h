@@ -21,4 +21,7 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
 /// Sends the desk's results to `sink`, and ends it.
 std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> sink);
 
+/// What its legs are, in a load: those that it computes (`computing`), and those that it sends.
+void FillLegLoad(const prefill::PushStats& stats, int32_t computing, v1::HandoffLoad& load);
+
 }  // namespace baton::prefill_worker

@@ -84,16 +84,11 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   void OnMeet(const v1::Meet& meet) override { desk_->Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
-    const prefill::PushStats stats = desk_->Stats();
     std::vector<RankFigures> ranks = {sender_->Figures()};
     if (senders_) std::ranges::move(senders_->figures(), std::back_inserter(ranks));
     worker::FillRankLoad(ranks, load);
     load.set_transport(load.peers().empty() ? first_kind_ : load.peers().rbegin()->transport());
-    load.set_jobs(std::max(static_cast<int32_t>(desk_->jobs()), stats.jobs));
-    load.set_source_digest_mismatches(stats.source_mismatches);
-    load.set_no_room(stats.no_room);
-    load.set_resent_segments(stats.resent_segments);
-    load.set_unclean_closes(stats.unclean_closes);
+    FillLegLoad(desk_->Stats(), static_cast<int32_t>(desk_->jobs()), load);
   }
 
   void Prefill(const v1::PrefillRequest& request, const std::string& router,

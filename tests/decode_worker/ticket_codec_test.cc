@@ -79,5 +79,35 @@ TEST(TicketCodec, ARefusalForWantOfRoomSaysWhenToAskAgain) {
   EXPECT_EQ(nack(absl::InvalidArgumentError("no prompt"), 250).retry_after_ms(), 0u) << "asking again would not help";
 }
 
+TEST(TicketCodec, ATicketOfWhichNoTimeIsSaidLivesAMinuteUnattached) {
+  v1::ReserveRequest in = Longest();
+  in.set_expiry_ms(0);
+  EXPECT_EQ(DecodeReserve(in)->expiry, std::chrono::minutes(1));
+}
+
+TEST(TicketCodec, EveryFigureOfTicketsHasItsFieldInTheLoad) {
+  v1::HandoffLoad load;
+  FillTicketLoad({.reserved_tokens = 1,
+                  .tickets = 2,
+                  .granted_slots = 3,
+                  .quarantined_slots = 4,
+                  .free_slots = 5,
+                  .lanes_failed = 6,
+                  .recomputes = 7,
+                  .opens_refused = 8,
+                  .memories_written_off = 9},
+                 /*reserves_refused=*/10, load);
+  EXPECT_EQ(load.reserved_tokens(), 1);
+  EXPECT_EQ(load.tickets(), 2);
+  EXPECT_EQ(load.granted_slots(), 3);
+  EXPECT_EQ(load.quarantined_slots(), 4);
+  EXPECT_EQ(load.free_slots(), 5);
+  EXPECT_EQ(load.lanes_failed(), 6);
+  EXPECT_EQ(load.recomputes(), 7);
+  EXPECT_EQ(load.opens_refused(), 8);
+  EXPECT_EQ(load.rings_written_off(), 9);
+  EXPECT_EQ(load.reserves_refused(), 10);
+}
+
 }  // namespace
 }  // namespace baton::decode_worker

@@ -93,5 +93,19 @@ TEST(LegCodec, WhatTheRouterSaysOfTheRequestArrives) {
   EXPECT_EQ(order->request.cache_salt, "salt");
 }
 
+TEST(LegCodec, EveryFigureOfLegsHasItsFieldInTheLoad) {
+  const prefill::PushStats stats{
+      .jobs = 3, .resent_segments = 4, .source_mismatches = 5, .unclean_closes = 6, .no_room = 7};
+  v1::HandoffLoad load;
+  FillLegLoad(stats, /*computing=*/2, load);
+  EXPECT_EQ(load.jobs(), 3) << "some are computed and not sent yet";
+  EXPECT_EQ(load.resent_segments(), 4);
+  EXPECT_EQ(load.source_digest_mismatches(), 5);
+  EXPECT_EQ(load.unclean_closes(), 6);
+  EXPECT_EQ(load.no_room(), 7);
+  FillLegLoad(stats, /*computing=*/8, load);
+  EXPECT_EQ(load.jobs(), 8) << "some begin to be sent when they are computed";
+}
+
 }  // namespace
 }  // namespace baton::prefill_worker

@@ -305,5 +305,28 @@ TEST(EncodeLoad, EveryFigureOfTheSchedulerHasItsField) {
   EXPECT_EQ(out.step_tokens(), 18u);
 }
 
+TEST(EncodeGrammars, EveryFigureOfThePoolHasItsField) {
+  const v1::GrammarLoad out = EncodeGrammars({.following = 1,
+                                              .compiled = 2,
+                                              .known = 3,
+                                              .refused = 4,
+                                              .compile_time = std::chrono::seconds(5),
+                                              .masks = 6,
+                                              .masks_late = 7,
+                                              .masks_slow = 8,
+                                              .mask_time = std::chrono::seconds(9),
+                                              .wait_time = std::chrono::seconds(10)});
+  EXPECT_EQ(out.following(), 1);
+  EXPECT_EQ(out.compiled(), 2);
+  EXPECT_EQ(out.known(), 3);
+  EXPECT_EQ(out.refused(), 4);
+  EXPECT_EQ(out.compile_seconds(), 5);
+  EXPECT_EQ(out.masks(), 6);
+  EXPECT_EQ(out.masks_late(), 7);
+  EXPECT_EQ(out.masks_slow(), 8);
+  EXPECT_EQ(out.mask_seconds(), 9);
+  EXPECT_EQ(out.wait_seconds(), 10);
+}
+
 }  // namespace
 }  // namespace baton::worker

@@ -15,43 +15,36 @@ namespace {
 
 engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loaded) {
   engine::EngineOptions out;
-  out.scheduler.max_model_len = loaded.max_model_len;
+  out.scheduler = SchedulerOptionsOf(config, loaded.max_model_len);
   out.scheduler.vocab_size = loaded.model->config().vocab_size;
-  if (config.on_gpu()) out.scheduler.max_logprobs = kernels::kMostCudaLogprobs;
-  out.scheduler.max_num_seqs = config.max_num_seqs;
-  out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
-  out.scheduler.max_prefill_chunk = config.long_prefill_token_threshold;
-  if (config.max_num_partial_prefills > 1 && config.long_prefill_token_threshold == 0)  // as vLLM: 4 %
-    out.scheduler.max_prefill_chunk = std::max(1, loaded.max_model_len / 25);
-  out.scheduler.max_partial_prefills = config.max_num_partial_prefills;
-  out.scheduler.max_long_partial_prefills = out.scheduler.max_prefill_chunk > 0 ? config.max_long_partial_prefills : 0;
-  out.scheduler.max_step_ms = config.max_step_ms;
-  out.scheduler.max_stall_ms = config.max_stall_ms;
-  out.scheduler.max_waiting_requests = config.max_waiting_requests;
-  out.scheduler.max_waiting_tokens = config.max_waiting_tokens;
   out.plan_ahead = config.steps_ahead();
   out.cache.enable_prefix_caching = config.enable_prefix_caching;
   out.cache.model_digest = loaded.model->config().digest;
   return out;
 }
 
-void FillLoad(const engine::GrammarPoolCounts& counts, v1::GrammarLoad& out) {
-  out.set_following(counts.following);
-  out.set_known(counts.known);
-  out.set_compiled(counts.compiled);
-  out.set_refused(counts.refused);
-  out.set_compile_seconds(Seconds(counts.compile_time));
-  out.set_masks(counts.masks);
-  out.set_masks_late(counts.masks_late);
-  out.set_masks_slow(counts.masks_slow);
-  out.set_mask_seconds(Seconds(counts.mask_time));
-  out.set_wait_seconds(Seconds(counts.wait_time));
-}
-
 // A mask takes some 50 µs of one thread; most of the machine is for the model.
 int GrammarThreads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 8, 2U, 4U)); }
 
 }  // namespace
+
+engine::SchedulerOptions SchedulerOptionsOf(const WorkerConfig& config, int32_t max_model_len) {
+  engine::SchedulerOptions out;
+  out.max_model_len = max_model_len;
+  if (config.on_gpu()) out.max_logprobs = kernels::kMostCudaLogprobs;
+  out.max_num_seqs = config.max_num_seqs;
+  out.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.max_prefill_chunk = config.long_prefill_token_threshold;
+  if (config.max_num_partial_prefills > 1 && config.long_prefill_token_threshold == 0)  // as vLLM: 4 %
+    out.max_prefill_chunk = std::max(1, max_model_len / 25);
+  out.max_partial_prefills = config.max_num_partial_prefills;
+  out.max_long_partial_prefills = out.max_prefill_chunk > 0 ? config.max_long_partial_prefills : 0;
+  out.max_step_ms = config.max_step_ms;
+  out.max_stall_ms = config.max_stall_ms;
+  out.max_waiting_requests = config.max_waiting_requests;
+  out.max_waiting_tokens = config.max_waiting_tokens;
+  return out;
+}
 
 EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
                          const Clock& clock, std::unique_ptr<Role> role)
@@ -161,7 +154,7 @@ void EngineShell::ReportLoad() {
     wire.set_last_step_ms(rates_.step_ms());
     wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
     wire.set_calls_refused(calls_refused_);
-    if (grammars_) FillLoad(grammars_->counts(), *wire.mutable_grammars());
+    if (grammars_) *wire.mutable_grammars() = EncodeGrammars(grammars_->counts());
     if (acting_ != nullptr) acting_->FillLoad(*wire.mutable_handoff());
     hub_.SendLoad(wire, now);
   });

@@ -18,6 +18,9 @@
 
 namespace baton::worker {
 
+/// What the flags say of steps, for a context of `max_model_len` tokens.
+engine::SchedulerOptions SchedulerOptionsOf(const WorkerConfig& config, int32_t max_model_len);
+
 class EngineShell {
  public:
   /// `role` may be null: `--role both`.

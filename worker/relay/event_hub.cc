@@ -135,4 +135,19 @@ v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
   return out;
 }
 
+v1::GrammarLoad EncodeGrammars(const engine::GrammarPoolCounts& counts) {
+  v1::GrammarLoad out;
+  out.set_following(counts.following);
+  out.set_known(counts.known);
+  out.set_compiled(counts.compiled);
+  out.set_refused(counts.refused);
+  out.set_compile_seconds(Seconds(counts.compile_time));
+  out.set_masks(counts.masks);
+  out.set_masks_late(counts.masks_late);
+  out.set_masks_slow(counts.masks_slow);
+  out.set_mask_seconds(Seconds(counts.mask_time));
+  out.set_wait_seconds(Seconds(counts.wait_time));
+  return out;
+}
+
 }  // namespace baton::worker

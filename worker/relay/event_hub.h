@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "engine/cache/kv_event.h"
+#include "engine/sampling/answer_grammar.h"
 #include "engine/step/scheduler.h"
 #include "worker/relay/load_reports.h"
 #include "worker/relay/wire_stream.h"
@@ -50,5 +51,7 @@ class EventHub {
 
 /// The load as the wire says it; the rates are filled in by the caller.
 v1::Load EncodeLoad(const engine::SchedulerLoad& load);
+/// What grammars have cost.
+v1::GrammarLoad EncodeGrammars(const engine::GrammarPoolCounts& counts);
 
 }  // namespace baton::worker
