@@ -348,6 +348,19 @@ TEST(Push, AnAnswerForASlotThatIsStillBeingWrittenGrantsNothing) {
   EXPECT_THAT(d.actions, IsEmpty());
 }
 
+TEST(Push, AnAnswerForAnotherTurnOfASlotGrantsNothing) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0, 1}});
+  d.Hear(LaneBound{kLane, {{5, 4}}});
+  d.Do(Written{3, kLane, {5, 4}, {}});
+  for (const uint32_t turn : {4u, 6u}) {
+    d.Hear(SlotFree{kLane, {5, turn}, /*ok=*/false});
+    EXPECT_THAT(d.actions, IsEmpty()) << turn;
+  }
+  d.Hear(SlotFree{kLane, {5, 5}, /*ok=*/false});
+  EXPECT_THAT(d.actions, testing::SizeIs(1)) << "its own is sent again";
+}
+
 TEST(Push, ASlotThatItsWriterHasToldOfIsToldAgainOnlyWhenItIsNotAnswered) {
   Driver d;
   d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0}});

@@ -168,9 +168,10 @@ TEST(KeyAccount, AnswersCountAndALongPromptGoesWhenTheMinuteIsThere) {
   EXPECT_EQ(account.TakePrompt(1, AtSecond(0))->retry_after_ms, 30100);
   EXPECT_EQ(account.TakePrompt(5000, AtSecond(0))->retry_after_ms, 90000);
   EXPECT_FALSE(account.TakePrompt(5000, AtSecond(90)));
+  EXPECT_EQ(account.TakePrompt(1, AtSecond(90))->retry_after_ms, 440100) << "all of it counts, not a minute's worth";
   EXPECT_EQ(account.use().prompt_tokens, 5500);
   EXPECT_EQ(account.use().completion_tokens, 400);
-  EXPECT_EQ(account.use().refused_for_tokens, 3);
+  EXPECT_EQ(account.use().refused_for_tokens, 4);
 }
 
 TEST(KeyAccount, AnAnswerAfterAQuietTimeTakesOfWhatThereIsAndNotOfTheTimeBefore) {

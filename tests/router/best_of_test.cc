@@ -108,9 +108,9 @@ std::string Answered(bool shows_logprobs) {
   generation.sampling.n = 4;
   sink->OnAdmitted(generation, 0);
   sink->OnPromptLogprobs({});
-  for (const auto& [index, logprob] : {std::pair(0u, -3.0F), {1u, -1.0F}, {2u, -9.0F}, {3u, -1.0F}})
+  for (const auto& [index, logprob] : {std::pair(0u, -3.0F), {1u, -1.5F}, {2u, -9.0F}, {3u, -1.0F}})
     sink->OnDelta(Delta(index, StrCat("a", index), logprob), {});
-  sink->OnDelta(Delta(1, "b", -0.5F), {});
+  sink->OnDelta(Delta(1, "b", -0.125F), {});  // its last token is likelier than that of the likeliest
   sink->OnDelta(Delta(3, "b", -0.25F), {});
   EXPECT_EQ(heard->text, "n=2 scores") << "nothing is known before the end";
   EXPECT_EQ(sink->UnsentBytes(), 0u) << "what is kept here waits for no client";

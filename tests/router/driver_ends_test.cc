@@ -190,6 +190,20 @@ TEST_F(DriverEnds, BetweenTwoTokensTheLimitOfSilenceHoldsAndNotThatOfTheFirstTok
   EXPECT_NE(Sent().find("attach w2 g2"), std::string::npos);
 }
 
+TEST_F(DriverEnds, TheTimeOfAnOutputTokenIsOfThoseBehindTheFirst) {
+  const Running r = Ask("r");
+  workers_.clock.Advance(std::chrono::seconds(5));
+  for (int32_t number : {0, 1, 2}) {
+    Token("r", number);
+    workers_.clock.Advance(std::chrono::seconds(1));
+  }
+  EXPECT_EQ(Counted("vllm:request_time_per_output_token_seconds_sum"), "1") << "two tokens in two seconds";
+  EXPECT_EQ(r.sink->times.first_ms, 5000);
+  EXPECT_EQ(r.sink->times.last_ms, 7000);
+  EXPECT_EQ(r.sink->times.gaps_ms, 2000);
+  EXPECT_EQ(r.sink->times.gaps, 2) << "before the first there is none";
+}
+
 TEST_F(DriverEnds, AFinishedRequestSaysHowLongOthersWait) {
   const Running r = Ask("r"), waits = Ask("waits");
   workers_.clock.Advance(std::chrono::milliseconds(800));

@@ -92,6 +92,7 @@ class NotedSink final : public AnswerSink {
   void OnDone(const RequestSummary& summary) override {
     end = summary.mixed_numerics ? "mixed" : "done";
     timings = summary.timings;
+    times = summary.times;
   }
   void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
   size_t UnsentBytes() const override { return unsent; }
@@ -105,6 +106,7 @@ class NotedSink final : public AnswerSink {
   size_t unsent = 0;
   uint64_t taken = 0;
   StageTimings timings;
+  AnswerTimes times;
 };
 
 class RequestDriverTest : public ::testing::Test {

@@ -78,7 +78,9 @@ TEST_F(RequestInputTest, StopStringsAreBoundedInNumberAndInBytes) {
   EXPECT_EQ(AtFault(model, input), "");
   input.stop.emplace_back("a");
   EXPECT_EQ(AtFault(model, input), "stop");
-  input.stop = {std::string((16 << 10) + 1, 'a')};
+  input.stop = {std::string((16 << 10) - 1, 'a'), "b"};
+  EXPECT_EQ(AtFault(model, input), "");
+  input.stop.emplace_back("c");
   EXPECT_EQ(AtFault(model, input), "stop");
 }
 

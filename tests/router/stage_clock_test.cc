@@ -41,6 +41,17 @@ TEST(StageClock, APairsStagesAddUpAndWhatDecodeDoesLaterIsNotInThem) {
   EXPECT_EQ(ToFirst(s), 44);
 }
 
+TEST(StageClock, APromptThatIsComputedAgainWasQueuedAndComputedTwice) {
+  StageClock clock(At(0));
+  clock.Ordered(1, At(2));
+  clock.Prefilled({.queue_prefill_ms = 4, .prefill_ms = 30});
+  clock.FirstToken(At(44));
+  clock.Told({.queue_prefill_ms = 5, .prefill_ms = 20, .decode_ms = 90});
+  const StageTimings s = clock.Stages();
+  EXPECT_EQ(s.queue_prefill_ms, 9);
+  EXPECT_EQ(s.prefill_ms, 50);
+}
+
 TEST(StageClock, WhatDecodeDoesBeforeAnAnswerThatComesWholeIsNotTheNetworks) {
   StageClock clock(At(0), /*whole=*/true);
   clock.Ordered(1, At(2));

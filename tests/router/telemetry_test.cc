@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "common/json.h"
 #include "router/telemetry/otlp_json.h"
 #include "router/telemetry/request_trace.h"
@@ -112,6 +116,29 @@ TEST(SpansOf, StagesAreBelowTheRequestAndThatBelowTheCaller) {
     EXPECT_TRUE(ids.insert(span.span_id).second);
     EXPECT_TRUE(&span == spans.data() || span.parent_id == spans[0].span_id) << span.name;
   }
+}
+
+TEST(SpansOf, WhatWasMeasuredStandsUnderItsOwnName) {
+  RequestTrace trace = PairTrace();
+  trace.cached_tokens = 2, trace.thought_tokens = 1, trace.max_tokens = 9, trace.n = 4, trace.attempts = 5;
+  const std::vector<Span> spans = SpansOf(trace, 0, Counting);
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] : spans[0].attributes) {
+    if (const auto* whole = std::get_if<int64_t>(&value)) numbers[name] = static_cast<double>(*whole);
+    if (const auto* number = std::get_if<double>(&value)) numbers[name] = *number;
+  }
+  EXPECT_THAT(
+      numbers,
+      testing::UnorderedElementsAre(
+          testing::Pair("gen_ai.request.max_tokens", 9), testing::Pair("gen_ai.request.temperature", trace.temperature),
+          testing::Pair("gen_ai.request.top_p", trace.top_p), testing::Pair("gen_ai.request.n", 4),
+          testing::Pair("gen_ai.usage.prompt_tokens", 7), testing::Pair("gen_ai.usage.input_tokens", 7),
+          testing::Pair("gen_ai.usage.cache_read.input_tokens", 2), testing::Pair("gen_ai.usage.completion_tokens", 3),
+          testing::Pair("gen_ai.usage.output_tokens", 3), testing::Pair("gen_ai.usage.reasoning.output_tokens", 1),
+          testing::Pair("gen_ai.latency.time_in_queue", 0.005),
+          testing::Pair("gen_ai.latency.time_in_model_prefill", 0.02),
+          testing::Pair("gen_ai.latency.time_in_model_decode", 0.05), testing::Pair("gen_ai.latency.e2e", 0.1),
+          testing::Pair("gen_ai.latency.time_to_first_token", 0.04), testing::Pair("baton.attempts", 5)));
 }
 
 TEST(SpansOf, ACallerThatKeepsNothingGetsNothing) {

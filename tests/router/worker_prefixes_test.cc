@@ -121,6 +121,18 @@ TEST(WorkerPrefixes, WhatIsForgottenForWantOfRoomIsHeldByNobody) {
   EXPECT_EQ(index.shared_sets(), 0);
 }
 
+TEST(WorkerPrefixes, OfMoreUnitsAtOnceThanThereIsRoomForSomeAreForgottenAndTheRestIsCounted) {
+  WorkerPrefixes index(20 * 4096);
+  const Keys keys = Chain(5, 20000);
+  index.Store(3, keys);
+  int64_t there = 0;
+  for (const uint64_t key : keys) there += index.Match(Keys{key}, {3})[3];
+  EXPECT_GT(there, 1000);
+  EXPECT_EQ(index.held_units(3), there);
+  EXPECT_EQ(index.size_units(), there);
+  EXPECT_EQ(index.evictions(), 20000 - there);
+}
+
 TEST(WorkerPrefixes, NothingIsForgottenWhereThereIsRoom) {
   WorkerPrefixes index(1 << 20);
   const Keys keys = Chain(5, 40000);
@@ -368,6 +380,17 @@ TEST(HolderSets, WithoutRoomWhoComesIsNotKnownAndOfWhoStaysThreeAre) {
   EXPECT_EQ(sets.Of(sets.With(same, 6)), (WorkerSet{0, 1, 2, 4, 5, 6})) << "in the place of its own set";
   for (const HolderSets::Word word : {left, others}) sets.Release(word);
   EXPECT_EQ(sets.size(), 1u);
+}
+
+// There is room for two sets, so that the next one takes the place of that which the last change came from.
+TEST(HolderSets, WhatTheLastChangeCameFromIsForgottenWithItsSet) {
+  HolderSets sets(400);
+  const HolderSets::Word one = Holding(sets, {0, 1, 2, 4}), same = Holding(sets, {0, 1, 2, 4});
+  const HolderSets::Word with_five = sets.With(one, 5);
+  const HolderSets::Word with_six = sets.With(same, 6);
+  ASSERT_EQ(sets.Of(with_six), (WorkerSet{0, 1, 2, 4, 6}));
+  EXPECT_EQ(sets.Of(sets.With(with_six, 5)), (WorkerSet{0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(sets.Of(with_five), (WorkerSet{0, 1, 2, 4, 5}));
 }
 
 // Every unit has the same 1,000 holders: one set.

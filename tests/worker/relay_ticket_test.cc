@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/engine/step/requests.h"
 #include "tests/worker/relay_fixture.h"
 
 namespace baton::worker {
@@ -236,6 +237,20 @@ TEST_F(RelayTicket, ComputedAgainIsOverWhenEveryChoiceIs) {
   RunAll();
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink->TokensOf("r", i), 3u) << i;
   EXPECT_EQ(book.live(), 0u);
+}
+
+TEST_F(RelayTicket, HandedOverIsOverWithItsLastChoiceWhenOthersHaveEndedBefore) {
+  v1::Attach attach = Attach(3, 4);
+  for (const int ended : {0, 2}) attach.mutable_first(ended)->set_finish_reason(v1::FINISH_REASON_STOP);
+  Say(attach);
+  TicketAttach& kept = host.attaches.at(0);
+  const engine::RequestKey key = kept.request.key;
+  ASSERT_TRUE(engine::AttachComputed(h, std::move(kept.request), std::move(kept.first)).ok());
+  book.OnStarted(key, TicketStart::kHandedOver, h.scheduler(), h.now);
+  RunAll();
+  EXPECT_EQ(sink->TokensOf("r", 1), 3u);
+  EXPECT_EQ(book.live(), 0u);
+  EXPECT_EQ(host.ended.size(), 1u) << "and so is its ticket";
 }
 
 TEST_F(RelayTicket, TimingsAfterAHandoffAreTransferThenQueueThenDecode) {

@@ -244,6 +244,17 @@ TEST(Rope, FrequenciesAreThoseOfTransformers) {
   }
 }
 
+TEST(Rope, OneOfYarnsTwoScalesIsNone) {
+  const float natural = 0.1f * std::log(4.0f) + 1;
+  for (const char* alone : {"mscale", "mscale_all_dim"}) {
+    json config = Llama();
+    config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {alone, 0.7}};
+    const auto read = ParseHfConfig(config, "C");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_NEAR(read->config.ropes[0].attention_factor, natural, 1e-6) << alone;
+  }
+}
+
 TEST(Rope, APartOfTheHeadIsRotatedByFrequenciesOfThatPart) {
   json config = Llama();
   config.erase("rope_scaling");

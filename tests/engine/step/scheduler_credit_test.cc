@@ -339,6 +339,26 @@ TEST(SchedulerCredit, APrefillGoesOnWhereMoreAreReadAgainThanAStepHasPlacesFor) 
   h.RunAll();
 }
 
+TEST(SchedulerCredit, SoDoesOneOfAsManyChoicesAsHalfOfThePlaces) {
+  SteppedEngineOptions o = CreditOptions(200);
+  o.scheduler.max_num_seqs = 4;
+  o.scheduler.max_prefill_chunk = 16;
+  SteppedEngine h(o);
+  for (RequestKey key = 1; key <= 6; ++key) ASSERT_TRUE(h.Add(Unread(key, 20, 100)).ok());
+  StepUntilNothingIsToBeDone(h);
+  Request two = Endless(9, 140, 5);
+  two.sampling.n = 2;
+  ASSERT_TRUE(h.Add(two).ok());
+  ASSERT_TRUE(h.Step());
+  for (RequestKey key = 1; key <= 6; ++key) Read(h, key);
+  for (int32_t chunk = 1; chunk < 9; ++chunk) {
+    ASSERT_TRUE(h.Step());
+    ASSERT_TRUE(std::ranges::any_of(h.plan().sequences, [](const auto& s) { return s.request_key == 9; })) << chunk;
+  }
+  EXPECT_EQ((h.answers[{9, 1}].tokens.size()), 1u);
+  h.RunAll();
+}
+
 TEST(SchedulerCredit, OneThatGaveUpItsBlocksEndsAsOthersDo) {
   SteppedEngine h(CreditOptions(12));
   Request late = Unread(1, 60, 80);

@@ -118,6 +118,19 @@ std::vector<RequestKey> KeysOf(const StepPlan& plan) {
   return keys;
 }
 
+TEST(SchedulerSteps, AChunkEndsAtAUnitUnlessThatLeavesMoreThanHalfOfItUnused) {
+  SteppedEngineOptions o = StepsOptions(2048);
+  o.scheduler.max_prefill_chunk = 11;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Long(1, 100)).ok());
+  std::vector<int32_t> chunks;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(h.Step());
+    chunks.push_back(h.plan().total_tokens);
+  }
+  EXPECT_EQ(chunks, (std::vector<int32_t>{11, 11, 10, 11})) << "up to 16 it would have been 5, up to 32 it is 10";
+}
+
 TEST(SchedulerSteps, NoMorePromptsAreComputedInPartsAtOnceThanMay) {
   SteppedEngine h(InParts(2, 0));
   for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Long(key, 96, 1)).ok());

@@ -322,6 +322,30 @@ TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
   }
 }
 
+TEST_P(AttentionContract, TheFactorForAttentionIsOfAllThatIsRotated) {
+  const Case c{1, 1, 64, {.scale = 0.125f}, compute_};
+  auto ops = GetParam().make(c.kv);
+  std::mt19937 rng(16);
+  RopeParams rope = Rope(64);
+  rope.attention_factor = 0.5f;
+  HostTensor q(compute_, 20, 64), k(compute_, 20, 64), v(compute_, 20, 64);
+  q.Fill(rng), k.Fill(rng), v.Fill(rng);
+  const HostTensor queries = q, keys = k;
+  PagedKv kv({1, 64, 16, compute_}, 1, 32, 4);
+  Step step;
+  step.Add(kv, 0, 0, 20);
+  ops->NormRopeAndWriteKv(q.view(), k.view(), v.view(), nullptr, nullptr, 0, 1e-6f, rope, step.batch(), kv.view());
+  ops->Sync();
+  const double grain = compute_ == DType::kF32 ? 1e-5 : 2 * Grain(compute_);
+  for (int r = 0; r < 20; ++r) {
+    const std::vector<double> query = Rotated(queries, r, 0, 64, rope), key = Rotated(keys, r, 0, 64, rope);
+    for (int i = 0; i < 64; ++i) {
+      ASSERT_NEAR(q.At(r, i), query[i] / 2, 1e-5 + grain * std::abs(query[i])) << r << " " << i;
+      ASSERT_NEAR(kv.At(false, 0, r, 0, i), key[i] / 2, 1e-5 + grain * std::abs(key[i])) << r << " " << i;
+    }
+  }
+}
+
 TEST_P(AttentionContract, CopiedBlocksCarryBothPlanesAndDigests) {
   const Case c{2, 2, 64, {.scale = 0.125f}, compute_};
   auto ops = GetParam().make(c.kv);
