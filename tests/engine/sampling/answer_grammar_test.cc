@@ -1,7 +1,13 @@
-// An answer's grammar without threads: when its sequence may be planned, and from where a fork goes on.
+// An answer's grammar: when its sequence may be planned, from where a fork goes on, and what ends with it.
 #include "engine/sampling/answer_grammar.h"
 
 #include <gtest/gtest.h>
+
+#include <latch>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/engine/step/fake_tokenizer.h"
 
@@ -66,6 +72,26 @@ TEST_F(AnswerGrammarAlone, AForkGoesOnFromWhereTheOtherStands) {
   pool_.Turn(1);
   EXPECT_EQ(Next(*fork), Tokens{kC});
   EXPECT_EQ(Next(*answer), Tokens{kB}) << "which goes its own way";
+}
+
+/// Its mask was costly, so that what it has found out is given back on another thread; who makes masks has it last.
+TEST(AnswerGrammar, OneThatNobodyFollowsWhenItsMaskIsThereKeepsTheThreadsFromNoOther) {
+  const auto tokenizer = FakeTokenizer();
+  GrammarPool pool(*GrammarCompiler::Make(*tokenizer, {kEos}, kFakeVocab), 2, /*slow=*/Duration());
+  std::shared_ptr<AnswerGrammar> answer;
+  std::latch followed(1), left(1);
+  pool.OnReady([&] {
+    followed.wait();
+    if (std::exchange(answer, nullptr)) left.count_down();
+  });
+  answer = pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "[ab]+"}), {});
+  followed.count_down();
+  left.wait();
+  pool.OnReady(nullptr);
+  const auto other = pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "[bc]+"}), {});
+  const auto mask = other->Mask(std::chrono::steady_clock::now() + std::chrono::seconds(60));
+  ASSERT_TRUE(mask.ok()) << mask.status();
+  EXPECT_FALSE(mask->empty());
 }
 
 }  // namespace

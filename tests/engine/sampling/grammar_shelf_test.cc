@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <latch>
 #include <memory>
 #include <string>
@@ -73,6 +74,26 @@ TEST(GrammarShelf, BehindFiveThatTakeLongAShortOneIsCompiledOnceOneOfThemHasEnde
   get(GrammarKind::kRegex, "a");
   missing.wait();
   EXPECT_NE(compiled.front(), "a");
+}
+
+/// It is the thread that says what is there.
+TEST(GrammarShelf, ItsThreadStandsStillWhileWhatTakesLongIsCompiled) {
+  const auto tokenizer = FakeTokenizer();
+  GrammarShelf shelf(*GrammarCompiler::Make(*tokenizer, {kEos}, kFakeVocab), {.at_once = 1, .give_back = [](auto) {}});
+  const auto who = std::make_shared<int>();
+  std::latch missing(3);
+  int64_t worked_ns = 0;  // the shelf's thread's until all are there
+  for (const char* number : {"19973", "19979", "19991"}) {
+    shelf.Get(std::make_shared<Grammar>(Grammar{GrammarKind::kJsonSchema, StrCat(R"({"multipleOf":)", number, "}")}),
+              who, [&](const GrammarShelf::Shared&) {
+                timespec worked{};
+                clock_gettime(CLOCK_THREAD_CPUTIME_ID, &worked);
+                worked_ns = worked.tv_sec * 1'000'000'000 + worked.tv_nsec;
+                missing.count_down();
+              });
+  }
+  missing.wait();
+  EXPECT_LT(worked_ns, shelf.counts().compile_ns / 100) << "of a core that others need";
 }
 
 /// What is there is given at once, and nothing is kept of who asked: a popular grammar is asked for without end.
