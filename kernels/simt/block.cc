@@ -41,7 +41,8 @@ std::string BarrierDetail(const Wait& wait) {
 
 }  // namespace
 
-constinit thread_local Running running;
+// Said again: a definition does not take it from its declaration.
+constinit thread_local Running running __attribute__((tls_model("initial-exec")));
 
 std::string Line(const Where& where) {
   const char* slash = std::strrchr(where.file_name(), '/');

@@ -64,7 +64,7 @@ struct LastRanges {
   }
 };
 constinit thread_local LastRanges last_ranges __attribute__((tls_model("initial-exec")));
-thread_local int kernels_of = 0;
+thread_local int kernels_of __attribute__((tls_model("initial-exec"))) = 0;
 thread_local int opened = 0;  ///< DeviceMemoryOpened of this thread, where there is a key
 
 }  // namespace

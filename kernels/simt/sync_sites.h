@@ -33,7 +33,7 @@ class SyncSites {
     seen_.insert(site);
     return site == left_out_;
   }
-  static inline thread_local SyncSites* current_ = nullptr;
+  static inline constinit thread_local SyncSites* current_ __attribute__((tls_model("initial-exec"))) = nullptr;
   std::set<Site> seen_;
   Site left_out_{};
 };
