@@ -68,8 +68,9 @@ HandoffStats Handoff::Stats() const {
 void Handoff::CheckInvariants() const {
   int64_t reserved = 0;
   std::vector<int> held(rings_.size(), 0);
+  BATON_CHECK(by_key_.size() == tickets_.size(), by_key_.size(), " keys of ", tickets_.size(), " tickets");
+  for (const auto& [key, id] : by_key_) BATON_CHECK(tickets_.at(id).key == key, "ticket ", id);
   for (const auto& [id, ticket] : tickets_) {
-    BATON_CHECK(by_key_.at(ticket.key) == id);
     const bool open = ticket.state != TicketState::kClosing && ticket.state != TicketState::kGone;
     if (open && ticket.state != TicketState::kAttached) reserved += ticket.tokens;
     BATON_CHECK(ticket.pinned == (open && ticket.state != TicketState::kAttached && !ticket.shed), "ticket ", id);
@@ -80,8 +81,8 @@ void Handoff::CheckInvariants() const {
       BATON_CHECK(epoch.superseded || number == ticket.epoch, "ticket ", id, " epoch ", number);
       for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
         const Lane& lane = epoch.lanes[i];
-        const auto granted = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kGranted).size();
-        const auto placing = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kPlacing).size();
+        const auto granted = ring(lane.target_rank).CountOf({id, number, i}, Phase::kGranted);
+        const auto placing = ring(lane.target_rank).CountOf({id, number, i}, Phase::kPlacing);
         BATON_CHECK(placing == lane.placing.size(), "ticket ", id, " lane ", i);
         BATON_CHECK(granted == 0 || !lane.over(), "ticket ", id, " lane ", i, " holds ", granted);
         BATON_CHECK(granted + placing > 0 || lane.over(), "ticket ", id, " lane ", i, " was bound without slots");

@@ -146,4 +146,9 @@ std::vector<SlotTurn> LandingRing::SlotsOf(const LaneKey& lane, Phase phase) con
   return found;
 }
 
+size_t LandingRing::CountOf(const LaneKey& lane, Phase phase) const {
+  return static_cast<size_t>(std::count_if(
+      slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.phase == phase && slot.owner == lane; }));
+}
+
 }  // namespace baton::decode

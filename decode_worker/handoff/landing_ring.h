@@ -58,6 +58,7 @@ class LandingRing {
   bool LostBy(WriterId writer) const;
   /// Slots `lane` holds in `phase`, by number.
   std::vector<SlotTurn> SlotsOf(const LaneKey& lane, Phase phase) const;
+  size_t CountOf(const LaneKey& lane, Phase phase) const;
 
  private:
   struct Loss {

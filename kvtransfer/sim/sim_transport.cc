@@ -317,9 +317,9 @@ bool SimTransport::Progress() {
   MoveFlights();
   EndFlushes();
   EndLeaving();
-  std::vector<PeerNumber> numbers;
-  for (const auto& [number, peer] : peers_) numbers.push_back(number);
-  for (PeerNumber number : numbers) Take(number);
+  turned_.clear();
+  for (const auto& [number, peer] : peers_) turned_.push_back(number);
+  for (PeerNumber number : turned_) Take(number);
   return moved_;
 }
 

@@ -140,6 +140,7 @@ class SimTransport final : public Transport {
   const std::string address_;
   std::vector<std::byte> memory_;
   std::map<PeerNumber, Peer> peers_;
+  std::vector<PeerNumber> turned_;  ///< of peers_ as a turn begins, for events end some
   struct Leaving {
     std::shared_ptr<Wire> wire;
     int end = 0;
