@@ -52,13 +52,15 @@ SampleResult Score(std::span<const float> logits, int32_t token, int32_t k) {
   if (k < 0) return r;
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  const auto before = [&](int32_t a, int32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  const auto rank = std::count_if(order.begin(), order.end(), [&](int32_t t) { return before(t, token); }) + 1;
+  const auto listed = std::min<std::ptrdiff_t>(k, std::ssize(order));
+  std::partial_sort(order.begin(), order.begin() + listed, order.end(), before);
   double sum = 0;
   for (const float l : logits) sum += std::exp(static_cast<double>(l));
   const auto logprob = [&](int32_t t) { return static_cast<float>(logits[t] - std::log(sum)); };
-  const auto rank = std::find(order.begin(), order.end(), token) - order.begin() + 1;
   r.chosen = {token, logprob(token), static_cast<int32_t>(rank)};
-  for (int32_t i = 0; i < k && i < static_cast<int32_t>(order.size()); ++i) {
+  for (int32_t i = 0; i < listed; ++i) {
     r.top.push_back({order[static_cast<size_t>(i)], logprob(order[static_cast<size_t>(i)]), i + 1});
   }
   return r;
@@ -75,14 +77,17 @@ SampleResult Draw(std::span<const float> raw, const SampleRow& row) {
   }
   for (const auto& [t, bias] : row.logit_bias) l[static_cast<size_t>(t)] += bias;
   for (const int32_t t : row.banned_tokens) l[static_cast<size_t>(t)] = never;
+  const float repeated = std::log(row.repetition_penalty) / 4;
   for (const auto& seen : {row.prompt_tokens, row.output_tokens}) {
-    for (const int32_t t : seen) l[static_cast<size_t>(t)] -= std::log(row.repetition_penalty) / 4;
+    for (const int32_t t : seen) l[static_cast<size_t>(t)] -= repeated;
   }
-  for (const int32_t t : row.output_tokens) l[static_cast<size_t>(t)] -= row.frequency_penalty;
-  for (int32_t t = 0; t < static_cast<int32_t>(l.size()); ++t) {
-    if (std::find(row.output_tokens.begin(), row.output_tokens.end(), t) != row.output_tokens.end()) {
-      l[static_cast<size_t>(t)] -= row.presence_penalty;
-    }
+  std::vector<bool> said(l.size());
+  for (const int32_t t : row.output_tokens) {
+    l[static_cast<size_t>(t)] -= row.frequency_penalty;
+    said[static_cast<size_t>(t)] = true;
+  }
+  for (size_t t = 0; t < l.size(); ++t) {
+    if (said[t]) l[t] -= row.presence_penalty;
   }
   for (size_t t = 0; row.grammar_mask != nullptr && t < l.size(); ++t) {
     if ((row.grammar_mask[t / 32] >> (t % 32) & 1) == 0) l[t] = never;
