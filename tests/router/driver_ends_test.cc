@@ -204,6 +204,25 @@ TEST_F(DriverEnds, TheTimeOfAnOutputTokenIsOfThoseBehindTheFirst) {
   EXPECT_EQ(r.sink->times.gaps, 2) << "before the first there is none";
 }
 
+TEST_F(DriverEnds, TheTimesThatItsWorkerToldAreThoseOfTheRequest) {
+  const Running r = Ask("r");
+  workers_.clock.Advance(std::chrono::seconds(5));
+  for (int32_t number : {0, 1}) Token("r", number);
+  workers_.clock.Advance(std::chrono::seconds(2));
+  RelayNews last;
+  last.attach_gen = workers_.gen.at("r"), last.position = 10, last.token_ids = {102};
+  last.finish = FinishReason::kLength;
+  last.timings = {.queue_prefill_ms = 125, .prefill_ms = 1000, .queue_decode_ms = 250, .decode_ms = 2000};
+  testing::internal::CaptureStdout();
+  workers_.events.at("r")->OnNews(std::move(last));
+  loop_.Run();
+  const std::string line = testing::internal::GetCapturedStdout();
+  EXPECT_NE(line.find("output 3, 7.000 s, first token 5.000 s"), std::string::npos) << line;
+  EXPECT_EQ(Counted("vllm:request_queue_time_seconds_sum"), "0.375") << "of both workers";
+  EXPECT_EQ(Counted("vllm:request_prefill_time_seconds_sum"), "1");
+  EXPECT_EQ(Counted("vllm:request_decode_time_seconds_sum"), "2");
+}
+
 TEST_F(DriverEnds, AFinishedRequestSaysHowLongOthersWait) {
   const Running r = Ask("r"), waits = Ask("waits");
   workers_.clock.Advance(std::chrono::milliseconds(800));

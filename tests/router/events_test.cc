@@ -5,6 +5,7 @@
 
 #include "common/json.h"
 #include "common/str_cat.h"
+#include "router/events/cluster_state.h"
 #include "router/events/event_stream.h"
 #include "router/http/console_page.h"
 
@@ -130,6 +131,66 @@ TEST_F(EventStreamTest, ARequestOfAPairLeavesItsStagesInOrderWithTimesNamesAndBy
   EXPECT_EQ(end["marks"][3], Json::array({"reserving", 2.0}));
   EXPECT_EQ(end["timings"]["transfer_ms"], 2);
   EXPECT_EQ(end["transfer"]["bytes"], 3400);
+}
+
+TEST_F(EventStreamTest, TheEndOfATrailHasEachFigureUnderItsName) {
+  Watch();
+  Begin("r")->End({.reason = "stop",
+                   .prompt_tokens = 1,
+                   .completion_tokens = 2,
+                   .cached_tokens = 3,
+                   .timings = {.queue_prefill_ms = 4,
+                               .prefill_ms = 5,
+                               .transfer_ms = 6,
+                               .queue_decode_ms = 7,
+                               .first_decode_ms = 8,
+                               .decode_ms = 9,
+                               .router_ms = 10,
+                               .lost_ms = 11,
+                               .reserve_ms = 12,
+                               .network_ms = 13},
+                   .times = {.first_ms = 14, .last_ms = 15, .gaps_ms = 32, .gaps = 2},
+                   .attempts = 17,
+                   .migrations = 18});
+  const Json end = Heard().back();
+  const Json figures = {{"prompt_tokens", 1},  {"completion_tokens", 2}, {"cached_tokens", 3}, {"first_token_ms", 14},
+                        {"last_token_ms", 15}, {"mean_gap_ms", 16},      {"attempts", 17},     {"migrations", 18}};
+  for (const auto& [name, value] : figures.items()) EXPECT_EQ(end.value(name, Json()), value) << name;
+  const Json timings = {{"queue_prefill_ms", 4}, {"prefill_ms", 5}, {"transfer_ms", 6}, {"queue_decode_ms", 7},
+                        {"first_decode_ms", 8},  {"decode_ms", 9},  {"router_ms", 10},  {"lost_ms", 11},
+                        {"reserve_ms", 12},      {"network_ms", 13}};
+  EXPECT_EQ(end["timings"], timings);
+}
+
+TEST_F(EventStreamTest, AStateHasEachFigureOfAWorkerUnderItsNameAndItsCountersByTheSecond) {
+  ClusterState state;
+  facts_.workers = {Worker(0, "d", WorkerRole::kDecode)};
+  WorkerLoad& load = facts_.workers[0].load;
+  state.Build(facts_, {}, clock_.Now(), 0);
+  clock_.Advance(std::chrono::seconds(2));
+  load.running = 1, load.waiting = 2, load.queued_tokens = 3, load.last_step_ms = 4, load.decode_step_ms = 5;
+  load.steps = 10, load.prompt_tokens = 100, load.prefix_hits_tokens = 40, load.generation_tokens = 20;
+  load.preemptions = 30, load.handoff.bytes = 8'000'000'000, load.handoff.seconds = 4;
+  load.handoff.tickets = 6, load.handoff.jobs = 7, load.handoff.granted_slots = 8, load.handoff.free_slots = 9;
+  load.handoff.quarantined_slots = 10, load.handoff.slots_waiting = 11;
+  load.handoff.lanes_failed = 12, load.handoff.wire_digest_mismatches = 13, load.handoff.source_digest_mismatches = 14;
+  const Json worker = Json::parse(state.Build(facts_, {}, clock_.Now(), 0))["workers"][0];
+  const Json figures = {{"running", 1},
+                        {"waiting", 2},
+                        {"queued_tokens", 3},
+                        {"last_step_ms", 4},
+                        {"decode_step_ms", 5},
+                        {"steps_per_s", 5},
+                        {"prompt_tokens_per_s", 30},
+                        {"generation_tokens_per_s", 10},
+                        {"preemptions_per_s", 15},
+                        {"kv_bytes_per_s", 4'000'000'000},
+                        {"kv_gigabytes_per_second", 2}};
+  for (const auto& [name, value] : figures.items()) EXPECT_EQ(worker.value(name, Json()), value) << name;
+  const Json handoff = {
+      {"tickets", 6},        {"jobs", 7},     {"granted_slots", 8}, {"free_slots", 9}, {"quarantined_slots", 10},
+      {"slots_waiting", 11}, {"failures", 39}};
+  EXPECT_EQ(worker["handoff"], handoff);
 }
 
 TEST_F(EventStreamTest, ATrailThatNobodyEndsWasLeftByItsClient) {

@@ -207,6 +207,20 @@ TEST(RouterMetrics, ARequestsLongestChoiceAndComputedPromptHaveHistograms) {
   EXPECT_THAT(Line(text, "vllm:request_prefill_kv_computed_tokens_sum{"), HasSubstr("} 36"));
 }
 
+TEST(RouterMetrics, EachTimeOfARequestHasItsHistogram) {
+  RouterMetrics metrics("m");
+  FinishedRequest done{"stop", 100, 12, 64};
+  done.e2e_s = 1, done.queue_s = 2, done.prefill_s = 4, done.decode_s = 8, done.time_per_output_token_s = 16;
+  metrics.Finished(done);
+  const std::string text = metrics.Render({}, {});
+  EXPECT_THAT(Line(text, "vllm:e2e_request_latency_seconds_sum{"), HasSubstr("} 1"));
+  EXPECT_THAT(Line(text, "vllm:request_queue_time_seconds_sum{"), HasSubstr("} 2"));
+  EXPECT_THAT(Line(text, "vllm:request_prefill_time_seconds_sum{"), HasSubstr("} 4"));
+  EXPECT_THAT(Line(text, "vllm:request_decode_time_seconds_sum{"), HasSubstr("} 8"));
+  EXPECT_THAT(Line(text, "vllm:request_inference_time_seconds_sum{"), HasSubstr("} 12"));
+  EXPECT_THAT(Line(text, "vllm:request_time_per_output_token_seconds_sum{"), HasSubstr("} 16"));
+}
+
 TEST(RouterMetrics, StagesHaveHistograms) {
   RouterMetrics metrics("m");
   FinishedRequest done{"stop", 10, 2};
