@@ -28,8 +28,6 @@ FlowLimits FlowLimitsOf(const RouterConfig& config, const TokenizedRequest& gene
   return limits;
 }
 
-const char* ReasonName(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
-
 }  // namespace
 
 RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, TokenizedRequest generation,
@@ -340,13 +338,13 @@ void RequestDriver::Do(EndChoice action) {
     finish.nothing_allowed = action.nothing_allowed;
   }
   sink_->OnChoiceEnd(finish);
-  if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
+  if (finish.reason == FinishReason::kLength) reason_ = "length";
 }
 
 // The request is over before the sink hears of it: a call of the sink from there (ClientGone) changes nothing.
 void RequestDriver::Do(Complete) {
   const auto sink = sink_;
-  Finish(last_reason_);
+  Finish(reason_);
   sink->OnDone(RequestSummary{Usage(), stages_.Stages(), times_, mixed_numerics_});
 }
 

@@ -163,7 +163,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   bool mixed_numerics_ = false;
   bool placed_ = false;               ///< a worker was chosen: it is too late to be turned away
   std::optional<ApiError> too_late_;  ///< what it is turned away with: --max-predicted-ttft-ms
-  const char* last_reason_ = "stop";
+  const char* reason_ = "stop";       ///< "length" once a choice was cut off
   bool pumping_ = false, finished_ = false;
   bool withholds_ = false;  ///< some withheld_ is not 0
   StillHold still_;         ///< while it withholds

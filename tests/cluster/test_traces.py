@@ -92,6 +92,22 @@ class Traces(unittest.TestCase):
             self.assertNotIn(LONG[:20], json.dumps(collector.spans))
             c.wait_until(lambda: c.metric("baton_trace_spans_total") >= len(spans), "the spans are counted", 10)
 
+    def test_what_a_request_asked_for_and_used_is_in_its_span(self):
+        with Collector() as collector, Cluster(args=["--both", 1, "--otlp-traces-endpoint", collector.url]) as c:
+            asked = body(max_tokens=5, n=2, temperature=0.5, top_p=0.25, seed=3)
+            replies = [c.post("/v1/completions", asked).json() for _ in range(2)]
+            roots = lambda spans: sorted((s for s in spans if s["name"] == "llm_request"), key=lambda s: int(s["startTimeUnixNano"]))
+            spans = roots(collector.wait(lambda have: len(roots(have)) == 2, "both requests"))
+            self.assertGreater(replies[1]["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+            for reply, said in zip(replies, map(attributes, spans)):
+                usage = reply["usage"]
+                want = {"gen_ai.usage.input_tokens": usage["prompt_tokens"], "gen_ai.usage.output_tokens": usage["completion_tokens"],
+                        "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"], "gen_ai.usage.reasoning.output_tokens": 0,
+                        "gen_ai.request.max_tokens": 5, "gen_ai.request.n": 2, "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.25, "baton.attempts": 1}
+                self.assertEqual({name: float(said[name]) for name in want}, want)
+                self.assertEqual(said["baton.finish_reason"], "length")
+                self.assertTrue(said["gen_ai.request.id"].startswith(reply["id"].removeprefix("cmpl-")), said)
+
     def test_a_collector_that_refuses_or_comes_later_costs_no_request(self):
         with Collector() as collector, Cluster(args=["--both", 1, "--otlp-traces-endpoint", f"{collector.url}/in/here"]) as c:
             collector.status = 503

@@ -223,6 +223,27 @@ TEST_F(DriverEnds, TheTimesThatItsWorkerToldAreThoseOfTheRequest) {
   EXPECT_EQ(Counted("vllm:request_decode_time_seconds_sum"), "2");
 }
 
+TEST_F(DriverEnds, ARequestIsCutOffWhereOneOfItsChoicesIs) {
+  SamplingOptions two;
+  two.n = 2;
+  const auto logged = [&](FinishReason first, FinishReason second) {
+    const Running r = Ask("r", false, {}, two);
+    testing::internal::CaptureStdout();
+    for (const uint32_t index : {0, 1}) {
+      RelayNews news;
+      news.attach_gen = workers_.gen.at("r"), news.index = index, news.position = 8, news.accepted = true;
+      news.token_ids = {100}, news.finish = index == 0 ? first : second;
+      workers_.events.at("r")->OnNews(std::move(news));
+      loop_.Run();
+    }
+    const std::string line = testing::internal::GetCapturedStdout();
+    return line.substr(line.find("request r "), 17);
+  };
+  EXPECT_EQ(logged(FinishReason::kStop, FinishReason::kStop), "request r stop: p");
+  EXPECT_EQ(logged(FinishReason::kLength, FinishReason::kStop), "request r length:");
+  EXPECT_EQ(logged(FinishReason::kStop, FinishReason::kLength), "request r length:");
+}
+
 TEST_F(DriverEnds, AFinishedRequestSaysHowLongOthersWait) {
   const Running r = Ask("r"), waits = Ask("waits");
   workers_.clock.Advance(std::chrono::milliseconds(800));
