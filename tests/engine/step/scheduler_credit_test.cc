@@ -320,16 +320,26 @@ TEST(SchedulerCredit, StepsArePlannedAheadBesideThem) {
   for (RequestKey key = 1; key <= 4; ++key) ExpectAnswerAsAlone(h, Unread(key, 60, 80));
 }
 
-TEST(SchedulerCredit, APrefillGoesOnWhereMoreAreReadAgainThanAStepHasPlacesFor) {
+// Four places and prefills in parts of 16 tokens.
+SteppedEngineOptions FourPlaces() {
   SteppedEngineOptions o = CreditOptions(200);
   o.scheduler.max_num_seqs = 4;
   o.scheduler.max_prefill_chunk = 16;
-  SteppedEngine h(o);
+  return o;
+}
+
+// Six answers that stood still are read again when the first part of `other` is computed.
+void ReadSixAgainBeside(SteppedEngine& h, const Request& other) {
   for (RequestKey key = 1; key <= 6; ++key) ASSERT_TRUE(h.Add(Unread(key, 20, 100)).ok());
   StepUntilNothingIsToBeDone(h);
-  ASSERT_TRUE(h.Add(Endless(9, 140, 5)).ok());
+  ASSERT_TRUE(h.Add(other).ok());
   ASSERT_TRUE(h.Step());
   for (RequestKey key = 1; key <= 6; ++key) Read(h, key);
+}
+
+TEST(SchedulerCredit, APrefillGoesOnWhereMoreAreReadAgainThanAStepHasPlacesFor) {
+  SteppedEngine h(FourPlaces());
+  ReadSixAgainBeside(h, Endless(9, 140, 5));
   for (int32_t chunk = 1; chunk < 9; ++chunk) {
     ASSERT_TRUE(h.Step());
     ASSERT_EQ(h.plan().sequences.size(), 4u);
@@ -340,17 +350,10 @@ TEST(SchedulerCredit, APrefillGoesOnWhereMoreAreReadAgainThanAStepHasPlacesFor) 
 }
 
 TEST(SchedulerCredit, SoDoesOneOfAsManyChoicesAsHalfOfThePlaces) {
-  SteppedEngineOptions o = CreditOptions(200);
-  o.scheduler.max_num_seqs = 4;
-  o.scheduler.max_prefill_chunk = 16;
-  SteppedEngine h(o);
-  for (RequestKey key = 1; key <= 6; ++key) ASSERT_TRUE(h.Add(Unread(key, 20, 100)).ok());
-  StepUntilNothingIsToBeDone(h);
+  SteppedEngine h(FourPlaces());
   Request two = Endless(9, 140, 5);
   two.sampling.n = 2;
-  ASSERT_TRUE(h.Add(two).ok());
-  ASSERT_TRUE(h.Step());
-  for (RequestKey key = 1; key <= 6; ++key) Read(h, key);
+  ReadSixAgainBeside(h, two);
   for (int32_t chunk = 1; chunk < 9; ++chunk) {
     ASSERT_TRUE(h.Step());
     ASSERT_TRUE(std::ranges::any_of(h.plan().sequences, [](const auto& s) { return s.request_key == 9; })) << chunk;
